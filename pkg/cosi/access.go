@@ -1,0 +1,35 @@
+package cosi
+
+// AccessMode says what a key may do with the objects of a bucket.
+type AccessMode string
+
+// The access modes. None of them lets a key change the bucket itself.
+const (
+	// ReadWrite: list, read, write and delete objects.
+	ReadWrite AccessMode = "ReadWrite"
+	// ReadOnly: list and read objects.
+	ReadOnly AccessMode = "ReadOnly"
+	// WriteOnly: write and delete objects, without listing or reading them.
+	WriteOnly AccessMode = "WriteOnly"
+)
+
+// AuthType says how an application proves who it is.
+type AuthType string
+
+// The authentication types of both COSI versions; "" is one the driver does not know.
+const (
+	// Key: an access key and its secret.
+	Key AuthType = "Key"
+	// ServiceAccount: the workload's Kubernetes service account (IAM in v1alpha1).
+	ServiceAccount AuthType = "ServiceAccount"
+)
+
+// Endpoint is where the buckets of a contract are reached over S3.
+type Endpoint struct {
+	// Region is the region's name, which requests are signed for.
+	Region string `json:"region"`
+	// URL is the address, with scheme.
+	URL string `json:"url"`
+	// PathStyle says that the bucket stands in the path, not in the host name.
+	PathStyle bool `json:"pathStyle"`
+}
