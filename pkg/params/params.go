@@ -1,0 +1,207 @@
+// Package params is the table of class parameters: what a BucketClass and a
+// BucketAccessClass may say, what it means, and how it is read.
+//
+// The table drives everything that speaks of parameters: parsing, the refusal
+// of unknown keys, and the reference in proto-docs/parameters.md, which
+// [Reference] writes. A class is written by a platform engineer and read by a
+// machine much later, so every fault of a class is reported at once, with the
+// key it stands at and, for an unknown key, the nearest one there is.
+package params
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+)
+
+// Class is the kind of object a parameter stands in.
+type Class string
+
+// The two classes.
+const (
+	BucketClass       Class = "BucketClass"
+	BucketAccessClass Class = "BucketAccessClass"
+)
+
+// OnDelete says what becomes of the objects of a bucket that is deleted.
+type OnDelete string
+
+// What DriverDeleteBucket does with a bucket that holds objects.
+const (
+	// Refuse: a bucket that holds objects is not deleted.
+	Refuse OnDelete = "refuse"
+	// Empty: the objects are deleted with the bucket.
+	Empty OnDelete = "empty"
+)
+
+// Grants are the explicit ACL grants of a bucket: each a list of grantees in
+// S3's notation, `id=…`, `uri=…` or `emailAddress=…`, sorted.
+type Grants struct {
+	Read        []string `json:"read,omitempty"`
+	Write       []string `json:"write,omitempty"`
+	ReadACP     []string `json:"readACP,omitempty"`
+	WriteACP    []string `json:"writeACP,omitempty"`
+	FullControl []string `json:"fullControl,omitempty"`
+}
+
+// IsZero reports whether nobody is granted anything.
+func (g Grants) IsZero() bool {
+	return len(g.Read)+len(g.Write)+len(g.ReadACP)+len(g.WriteACP)+len(g.FullControl) == 0
+}
+
+// Bucket is what a BucketClass asks for. Its JSON form is what the journal
+// keeps and what a repeated request is compared with, so two classes that mean
+// the same are equal: lists are sorted and documents are in canonical JSON.
+type Bucket struct {
+	Contract   string            `json:"contract"`
+	Region     string            `json:"region,omitempty"`
+	ACL        string            `json:"acl,omitempty"`
+	Grants     Grants            `json:"grants,omitzero"`
+	Policy     string            `json:"policy,omitempty"` // canonical JSON, ${bucket} not yet replaced
+	Versioning string            `json:"versioning,omitempty"`
+	Tags       map[string]string `json:"tags,omitempty"`
+	OnDelete   OnDelete          `json:"onDelete"`
+}
+
+// Access is what a BucketAccessClass asks for.
+type Access struct {
+	Mode     cosi.AccessMode `json:"access"`
+	Prefix   string          `json:"prefix,omitempty"`
+	SourceIP []string        `json:"sourceIP,omitempty"` // CIDR blocks, sorted
+}
+
+// Parameter describes one row of the table.
+type Parameter struct {
+	// Name is the key in the class's parameters, with case.
+	Name string
+	// Class is where the parameter may stand.
+	Class Class
+	// Type says how the value is written.
+	Type string
+	// Default is what an absent parameter means; "" if it must be given or has no effect.
+	Default string
+	// Required parameters have to be given.
+	Required bool
+	// Text explains the parameter to the author of a class.
+	Text string
+}
+
+// row adds to a Parameter how its value gets into T.
+type row[T any] struct {
+	Parameter
+	set func(*T, string) error
+}
+
+// ParseBucket reads the parameters of a BucketClass. The error is an
+// InvalidArgument that names every fault.
+func ParseBucket(in map[string]string) (Bucket, error) {
+	out := Bucket{OnDelete: Refuse}
+	errs := parse(bucketTable(), in, &out)
+	if out.ACL != "" && !out.Grants.IsZero() {
+		errs = append(errs, fmt.Errorf("acl and grant… exclude each other: S3 takes one of them"))
+	}
+	return out, invalid(BucketClass, errs)
+}
+
+// ParseAccess reads the parameters of a BucketAccessClass; see [ParseBucket].
+func ParseAccess(in map[string]string) (Access, error) {
+	out := Access{Mode: cosi.ReadWrite}
+	errs := parse(accessTable(), in, &out)
+	return out, invalid(BucketAccessClass, errs)
+}
+
+// Table returns all parameters, those of the BucketClass first.
+func Table() []Parameter {
+	var out []Parameter
+	for _, r := range bucketTable() {
+		out = append(out, r.Parameter)
+	}
+	for _, r := range accessTable() {
+		out = append(out, r.Parameter)
+	}
+	return out
+}
+
+func parse[T any](table []row[T], in map[string]string, out *T) []error {
+	var errs []error
+	known := make(map[string]row[T], len(table))
+	for _, r := range table {
+		known[r.Name] = r
+		if _, given := in[r.Name]; r.Required && !given {
+			errs = append(errs, fmt.Errorf("%s is missing: %s", r.Name, r.Text))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(in)) {
+		r, ok := known[key]
+		if !ok {
+			errs = append(errs, unknown(key, slices.Sorted(maps.Keys(known))))
+			continue
+		}
+		if err := r.set(out, in[key]); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", key, err))
+		}
+	}
+	return errs
+}
+
+func invalid(class Class, errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	texts := make([]string, len(errs))
+	for i, err := range errs {
+		texts[i] = err.Error()
+	}
+	return fault.Wrap(fault.InvalidArgument, errors.Join(errs...), "%s parameters: %s", class, strings.Join(texts, "; "))
+}
+
+func unknown(key string, known []string) error {
+	near, distance := "", 0
+	for _, k := range known {
+		if d := editDistance(strings.ToLower(key), strings.ToLower(k)); near == "" || d < distance {
+			near, distance = k, d
+		}
+	}
+	if distance > max(2, len(near)/3) {
+		return fmt.Errorf("%s is unknown; known are %s", quote(key), strings.Join(known, ", "))
+	}
+	return fmt.Errorf("%s is unknown; did you mean %s?", quote(key), near)
+}
+
+// editDistance is the Levenshtein distance of two texts.
+func editDistance(a, b string) int {
+	const most = 64 // a longer key is near to nothing
+	if len(a) > most || len(b) > most {
+		return most
+	}
+	last := make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		diagonal := last[0]
+		last[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, last[j+1] = last[j+1], min(last[j+1]+1, last[j]+1, diagonal+cost)
+		}
+	}
+	return last[len(b)]
+}
+
+// quote keeps what a class says short in a message.
+func quote(s string) string {
+	const most = 60
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return fmt.Sprintf("%q", s)
+}

@@ -1,0 +1,172 @@
+package params_test
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
+)
+
+var update = flag.Bool("update", false, "write the reference instead of comparing it")
+
+const policy = `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::${bucket}/*"}]}`
+
+func TestParseBucket(t *testing.T) {
+	full := map[string]string{
+		"contract": "team-a", "region": "eu-west-1", "policy": policy, "versioning": "Enabled",
+		"tags": "stage=test, owner=a b", "onDelete": "empty",
+		"grantRead": "uri=http://x/y, id=b,id=a,id=a", "grantFullControl": `id="c"`,
+	}
+	got, err := params.ParseBucket(full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := params.Bucket{
+		Contract: "team-a", Region: "eu-west-1", Policy: got.Policy, Versioning: "Enabled", OnDelete: params.Empty,
+		Tags:   map[string]string{"stage": "test", "owner": "a b"},
+		Grants: params.Grants{Read: []string{"id=a", "id=b", "uri=http://x/y"}, FullControl: []string{"id=c"}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if p := got.PolicyFor("b1"); !strings.Contains(p, "arn:aws:s3:::b1/*") || strings.Contains(p, "${") {
+		t.Errorf("policy for b1 is %s", p)
+	}
+	// What a repeated request is compared with must survive the journal.
+	text, err := json.Marshal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back params.Bucket
+	if err := json.Unmarshal(text, &back); err != nil || !reflect.DeepEqual(back, got) {
+		t.Errorf("after JSON: %+v (%v)", back, err)
+	}
+}
+
+func TestParseBucketSameMeaningIsEqual(t *testing.T) {
+	a, errA := params.ParseBucket(map[string]string{"contract": "c", "policy": policy, "tags": "a=1,b=2"})
+	spaced := strings.ReplaceAll(strings.ReplaceAll(policy, ",", " ,\n "), `{"Version":"2012-10-17" ,`, `{ "Version" : "2012-10-17",`)
+	b, errB := params.ParseBucket(map[string]string{"contract": "c", "policy": spaced, "tags": "b=2 , a=1", "onDelete": "refuse"})
+	if errA != nil || errB != nil || !reflect.DeepEqual(a, b) {
+		t.Errorf("%+v (%v)\n%+v (%v)", a, errA, b, errB)
+	}
+}
+
+func TestParseReportsEveryFault(t *testing.T) {
+	for name, c := range map[string]struct {
+		in   map[string]string
+		want []string
+	}{
+		"nothing":       {map[string]string{}, []string{"contract is missing"}},
+		"near":          {map[string]string{"contract": "c", "Region": "x", "versionning": "Enabled"}, []string{`"Region" is unknown; did you mean region?`, `"versionning" is unknown; did you mean versioning?`}},
+		"far":           {map[string]string{"contract": "c", "replicationFactor": "3"}, []string{`"replicationFactor" is unknown; known are acl, contract`}},
+		"all at once":   {map[string]string{"contract": "Team A", "acl": "open", "onDelete": "purge", "versioning": "on", "policy": "{", "tags": "x"}, []string{"contract:", "acl:", "onDelete:", "versioning:", "policy:", "tags:"}},
+		"acl and grant": {map[string]string{"contract": "c", "acl": "private", "grantRead": "id=a"}, []string{"exclude each other"}},
+		"grantee":       {map[string]string{"contract": "c", "grantWrite": "alice"}, []string{"grantWrite:", `"alice" is not id=`}},
+		"reserved tag":  {map[string]string{"contract": "c", "tags": cosi.OwnerTag + "=me"}, []string{"reserved"}},
+		"tag twice":     {map[string]string{"contract": "c", "tags": "a=1,a=2"}, []string{"twice"}},
+		"policy array":  {map[string]string{"contract": "c", "policy": "[]"}, []string{"not a JSON object"}},
+		"policy empty":  {map[string]string{"contract": "c", "policy": "{}"}, []string{"no Statement"}},
+		"policy effect": {map[string]string{"contract": "c", "policy": `{"Statement":[{"Effect":"Maybe"}]}`}, []string{"neither Allow nor Deny"}},
+		"policy lacks":  {map[string]string{"contract": "c", "policy": `{"Statement":{"Effect":"Deny","Principal":"*","NotAction":"x"}}`}, []string{"has no Resource"}},
+		"policy tail":   {map[string]string{"contract": "c", "policy": policy + "{}"}, []string{"text after"}},
+		"policy size":   {map[string]string{"contract": "c", "policy": strings.Repeat(" ", 21<<10)}, []string{"at most 20480"}},
+	} {
+		_, err := params.ParseBucket(c.in)
+		if !fault.Is(err, fault.InvalidArgument) {
+			t.Errorf("%s: got %v, want InvalidArgument", name, err)
+			continue
+		}
+		for _, want := range c.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %q does not say %q", name, err, want)
+			}
+		}
+	}
+}
+
+func TestParseAccess(t *testing.T) {
+	got, err := params.ParseAccess(nil)
+	if err != nil || got.Mode != cosi.ReadWrite {
+		t.Errorf("without parameters: %+v, %v", got, err)
+	}
+	got, err = params.ParseAccess(map[string]string{"access": "ReadOnly", "prefix": "in/", "sourceIP": "10.1.2.3/8, 192.0.2.1, 2001:db8::1/32,192.0.2.1"})
+	want := params.Access{Mode: cosi.ReadOnly, Prefix: "in/", SourceIP: []string{"10.0.0.0/8", "192.0.2.1/32", "2001:db8::/32"}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+	_, err = params.ParseAccess(map[string]string{"access": "rw", "prefix": "*", "sourceIP": "localhost", "mode": "ReadOnly"})
+	for _, want := range []string{"access:", "prefix:", "sourceIP:", `"mode" is unknown`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
+		}
+	}
+}
+
+// The reference in proto-docs is the table; `go test ./pkg/params -update` writes it.
+func TestReference(t *testing.T) {
+	path := filepath.Join("..", "..", "proto-docs", "parameters.md")
+	if *update {
+		if err := os.WriteFile(path, []byte(params.Reference()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(have) != params.Reference() {
+		t.Errorf("%s is stale; run make generate", path)
+	}
+}
+
+func FuzzParseBucket(f *testing.F) {
+	f.Add("policy", policy)
+	f.Add("tags", "a=b,c=d")
+	f.Add("grantRead", `id="x"`)
+	f.Fuzz(func(t *testing.T, key, value string) {
+		got, err := params.ParseBucket(map[string]string{"contract": "c", key: value})
+		if err != nil {
+			if !fault.Is(err, fault.InvalidArgument) {
+				t.Errorf("%q=%q: %v", key, value, err)
+			}
+			return
+		}
+		text, err := json.Marshal(got)
+		var back params.Bucket
+		if err != nil || json.Unmarshal(text, &back) != nil {
+			t.Errorf("%q=%q does not survive JSON: %v", key, value, err)
+		}
+	})
+}
+
+func FuzzParseAccess(f *testing.F) {
+	f.Add("sourceIP", "10.0.0.0/8,::1")
+	f.Add("prefix", "a/b")
+	f.Fuzz(func(t *testing.T, key, value string) {
+		if _, err := params.ParseAccess(map[string]string{key: value}); err != nil && !fault.Is(err, fault.InvalidArgument) {
+			t.Errorf("%q=%q: %v", key, value, err)
+		}
+	})
+}
+
+func FuzzCanonicalPolicy(f *testing.F) {
+	f.Add(policy)
+	f.Add(`{"Statement":{"Effect":"Deny","NotPrincipal":{"AWS":["a"]},"Action":["x"],"Resource":1e400}}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		once, err := params.CanonicalPolicy(text)
+		if err != nil {
+			return
+		}
+		if twice, err := params.CanonicalPolicy(once); err != nil || twice != once {
+			t.Errorf("%q is not stable: %q (%v)", once, twice, err)
+		}
+	})
+}
