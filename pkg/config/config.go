@@ -1,0 +1,371 @@
+// Package config reads the driver's one configuration file.
+//
+// The file is the platform engineer's side of the bargain: which services
+// there are, which contracts may be used and on what terms. A class only names
+// a contract, so two classes can never disagree about its terms. Secrets are
+// never in the file, only the paths of files that hold them.
+//
+// Reading is strict. An unknown key, a bad value or a missing secret file is a
+// fault, and one error names all of them with the place they stand at.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path"
+	"regexp"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+)
+
+// Config is the file.
+type Config struct {
+	// Driver is who this driver is.
+	Driver Driver `yaml:"driver"`
+	// Journal is where the driver keeps what it has made and given away.
+	Journal Journal `yaml:"journal"`
+	// Backends are the storage services.
+	Backends []Backend `yaml:"backends"`
+	// Contracts are the contracts that classes may name, with their terms.
+	Contracts []Contract `yaml:"contracts"`
+	// OnDemand, when given, are the terms of contracts that are not listed.
+	OnDemand *OnDemand `yaml:"onDemand,omitempty"`
+}
+
+// Driver is who this driver is.
+type Driver struct {
+	// Name is what DriverGetInfo answers and classes name in driverName.
+	Name string `yaml:"name"`
+	// Owner marks everything this driver makes. Two drivers at one service need two marks.
+	Owner string `yaml:"owner"`
+	// CallTimeout bounds each RPC, because the released sidecars set no deadline.
+	CallTimeout time.Duration `yaml:"callTimeout"`
+}
+
+// Journal is where the driver keeps what it has made and given away.
+type Journal struct {
+	// File is the embedded database.
+	File string `yaml:"file"`
+}
+
+// Backend is one storage service.
+type Backend struct {
+	// Name is the first part of every id; it can never change.
+	Name string `yaml:"name"`
+	// Type says how to speak to the service: contractapi.
+	Type string `yaml:"type"`
+	// ContractAPI configures type contractapi.
+	ContractAPI *ContractAPI `yaml:"contractapi,omitempty"`
+}
+
+// ContractAPI reaches a service that serves the contract API of
+// pkg/contract/contractapi/openapi.yaml.
+type ContractAPI struct {
+	// URL is the API's base address.
+	URL string `yaml:"url"`
+	// TokenFile holds the bearer token.
+	TokenFile string `yaml:"tokenFile"`
+}
+
+// Contract is a contract that classes may name.
+type Contract struct {
+	// Name is the second part of every id; it can never change.
+	Name string `yaml:"name"`
+	// Terms are what is signed.
+	Terms `yaml:",inline"`
+}
+
+// OnDemand are the terms of contracts that a class names and Contracts does not list.
+type OnDemand struct {
+	// NamePrefix limits which names are signed on demand; "" is any name.
+	NamePrefix string `yaml:"namePrefix,omitempty"`
+	// Terms are what is signed.
+	Terms `yaml:",inline"`
+}
+
+// Terms are what a contract is signed for.
+type Terms struct {
+	// Backend is the service that the contract is signed at.
+	Backend string `yaml:"backend"`
+	// DisplayName is shown in the service's own tools.
+	DisplayName string `yaml:"displayName,omitempty"`
+	// Region is where the contract's buckets live; "" leaves it to the service.
+	Region string `yaml:"region,omitempty"`
+	// Plan is the service's name of what is bought; "" leaves it to the service.
+	Plan string `yaml:"plan,omitempty"`
+	// Quota are upper bounds; an absent one is left to the plan.
+	Quota Quota `yaml:"quota,omitempty"`
+	// Suspend stops all use of the contract without losing anything.
+	Suspend bool `yaml:"suspend,omitempty"`
+	// Labels are kept with the contract at the service.
+	Labels map[string]string `yaml:"labels,omitempty"`
+	// OnLastBucket says what happens when the contract's last bucket is deleted.
+	OnLastBucket OnLastBucket `yaml:"onLastBucket"`
+}
+
+// Quota bounds a contract.
+type Quota struct {
+	MaxBuckets *int64 `yaml:"maxBuckets,omitempty"`
+	MaxKeys    *int64 `yaml:"maxKeys,omitempty"`
+}
+
+// OnLastBucket says what happens to a contract without buckets.
+type OnLastBucket string
+
+// What happens when the last bucket goes.
+const (
+	// Keep: the contract goes on. The default.
+	Keep OnLastBucket = "keep"
+	// Cancel: the contract is cancelled.
+	Cancel OnLastBucket = "cancel"
+)
+
+const defaultCallTimeout = 30 * time.Second
+
+// Load reads and checks the file at path. The error names every fault.
+func Load(file string) (*Config, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	c, err := Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("configuration %s:\n%w", file, err)
+	}
+	return c, nil
+}
+
+// Parse reads and checks the text of a configuration, and that the files it
+// names can be read. The error lists one fault a line.
+func Parse(text []byte) (*Config, error) {
+	c := &Config{}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	var faults []error
+	if err := decoder.Decode(c); err != nil && !errors.Is(err, io.EOF) {
+		var several *yaml.TypeError
+		if !errors.As(err, &several) {
+			return nil, fmt.Errorf("  %s", strings.TrimPrefix(err.Error(), "yaml: "))
+		}
+		for _, text := range several.Errors {
+			faults = append(faults, errors.New(plain(text)))
+		}
+	}
+	if err := decoder.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
+		faults = append(faults, errors.New("there is a second YAML document; the driver reads one"))
+	}
+	c.setDefaults()
+	faults = append(faults, c.check()...)
+	if len(faults) == 0 {
+		return c, nil
+	}
+	lines := make([]error, len(faults))
+	for i, f := range faults {
+		lines[i] = fmt.Errorf("  %w", f)
+	}
+	return nil, errors.Join(lines...)
+}
+
+var goType = regexp.MustCompile(` (?:not found in type|in type|into) (?:\w+\.)?(\w+)$`)
+
+// plain takes Go's type names out of the decoder's messages.
+func plain(text string) string {
+	text = strings.ReplaceAll(text, "cannot unmarshal !!str ", "cannot read ")
+	text = strings.ReplaceAll(text, "cannot unmarshal !!", "cannot read a ")
+	if strings.Contains(text, "not found in type") {
+		return strings.Replace(goType.ReplaceAllString(text, " is unknown here"), "field ", "key ", 1)
+	}
+	return strings.Replace(text, "time.Duration", "a duration such as 30s", 1)
+}
+
+func (c *Config) setDefaults() {
+	if c.Driver.CallTimeout == 0 {
+		c.Driver.CallTimeout = defaultCallTimeout
+	}
+	for i := range c.Contracts {
+		c.Contracts[i].setDefaults()
+	}
+	if c.OnDemand != nil {
+		c.OnDemand.setDefaults()
+	}
+}
+
+func (t *Terms) setDefaults() {
+	if t.OnLastBucket == "" {
+		t.OnLastBucket = Keep
+	}
+}
+
+// driverName is RFC 1035's preferred name syntax in lower case, the strictest
+// form that any released sidecar asks for.
+var driverName = regexp.MustCompile(`^[a-z]([a-z0-9-]*[a-z0-9])?(\.[a-z]([a-z0-9-]*[a-z0-9])?)*$`)
+
+func (c *Config) check() []error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+
+	if n := c.Driver.Name; len(n) > 63 || !driverName.MatchString(n) {
+		fault("driver.name: %q is not a DNS name of at most 63 lower-case characters whose labels begin with a letter", n)
+	}
+	if o := c.Driver.Owner; o == "" || len(o) > 128 || strings.TrimSpace(o) != o {
+		fault("driver.owner: %q is not a mark of 1 to 128 characters; name the cluster, for example", o)
+	}
+	if t := c.Driver.CallTimeout; t < time.Second || t > 10*time.Minute {
+		fault("driver.callTimeout: %s is not between 1s and 10m", t)
+	}
+	if !path.IsAbs(c.Journal.File) {
+		fault("journal.file: %q is not an absolute path", c.Journal.File)
+	}
+
+	backends := map[string]bool{}
+	for i, b := range c.Backends {
+		at := fmt.Sprintf("backends[%d]", i)
+		if !cosi.IsLabel(b.Name) {
+			fault("%s.name: %q is not a DNS label of lower-case letters, digits and hyphens", at, b.Name)
+		}
+		if backends[b.Name] {
+			fault("%s.name: %q is there twice", at, b.Name)
+		}
+		backends[b.Name] = true
+		switch {
+		case b.Type != "contractapi":
+			fault("%s.type: %q is not one of contractapi", at, b.Type)
+		case b.ContractAPI == nil:
+			fault("%s.contractapi: missing; type contractapi needs url and tokenFile", at)
+		default:
+			faults = append(faults, b.ContractAPI.check(at+".contractapi")...)
+		}
+	}
+	if len(c.Backends) == 0 {
+		fault("backends: there is none; name at least one storage service")
+	}
+	if len(c.Contracts) == 0 && c.OnDemand == nil {
+		fault("contracts: there is none and no onDemand terms, so no class could name one")
+	}
+
+	contracts := map[string]bool{}
+	for i, t := range c.Contracts {
+		at := fmt.Sprintf("contracts[%d]", i)
+		if !cosi.IsLabel(t.Name) {
+			fault("%s.name: %q is not a DNS label of lower-case letters, digits and hyphens", at, t.Name)
+		}
+		if contracts[t.Name] {
+			fault("%s.name: %q is there twice", at, t.Name)
+		}
+		contracts[t.Name] = true
+		if most := cosi.MaxPrefix - 1; len(t.Backend)+len(t.Name) > most {
+			fault("%s.name: with its backend's name it has %d characters; ids leave room for %d", at, len(t.Backend)+len(t.Name), most)
+		}
+		faults = append(faults, t.check(at, backends)...)
+	}
+	if d := c.OnDemand; d != nil {
+		if d.NamePrefix != "" && !cosi.IsLabel(d.NamePrefix+"x") {
+			fault("onDemand.namePrefix: %q cannot begin a contract's name", d.NamePrefix)
+		}
+		faults = append(faults, d.check("onDemand", backends)...)
+	}
+	return faults
+}
+
+func (t Terms) check(at string, backends map[string]bool) []error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if !backends[t.Backend] {
+		fault("%s.backend: %q is not a backend of this file", at, t.Backend)
+	}
+	if t.OnLastBucket != Keep && t.OnLastBucket != Cancel {
+		fault("%s.onLastBucket: %q is neither keep nor cancel", at, t.OnLastBucket)
+	}
+	for name, bound := range map[string]*int64{"maxBuckets": t.Quota.MaxBuckets, "maxKeys": t.Quota.MaxKeys} {
+		if bound != nil && *bound < 0 {
+			fault("%s.quota.%s: %d is negative", at, name, *bound)
+		}
+	}
+	if len(t.Labels) > 32 {
+		fault("%s.labels: %d labels; at most 32 are allowed", at, len(t.Labels))
+	}
+	return faults
+}
+
+func (a ContractAPI) check(at string) []error {
+	var faults []error
+	if u, err := url.Parse(a.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
+		faults = append(faults, fmt.Errorf("%s.url: %q is not an http or https address without credentials", at, a.URL))
+	}
+	if _, err := ReadSecret(a.TokenFile); err != nil {
+		faults = append(faults, fmt.Errorf("%s.tokenFile: %w", at, err))
+	}
+	return faults
+}
+
+// maxSecretBytes bounds what is read from a secret's file.
+const maxSecretBytes = 64 << 10
+
+// ReadSecret reads the secret that a file holds, without the white space around it.
+func ReadSecret(file string) (secret.String, error) {
+	if file == "" {
+		return secret.String{}, errors.New("missing")
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return secret.String{}, err
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, maxSecretBytes))
+	if err != nil {
+		return secret.String{}, err
+	}
+	trimmed := strings.TrimSpace(string(text))
+	if trimmed == "" {
+		return secret.String{}, fmt.Errorf("%s is empty", file)
+	}
+	if strings.ContainsFunc(trimmed, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
+		return secret.String{}, fmt.Errorf("%s holds more than one line", file)
+	}
+	return secret.New(trimmed), nil
+}
+
+// Print writes the effective configuration, defaults filled in, as YAML. Of a
+// secret file it tells that it was read, and nothing of what it holds.
+func (c *Config) Print(w io.Writer) error {
+	encoder := yaml.NewEncoder(w)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(c); err != nil {
+		return err
+	}
+	for _, b := range c.Backends {
+		if b.ContractAPI != nil {
+			token, err := ReadSecret(b.ContractAPI.TokenFile)
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintf(w, "# backend %s: token read from %s: %s\n", b.Name, b.ContractAPI.TokenFile, token); err != nil {
+				return err
+			}
+		}
+	}
+	return encoder.Close()
+}
+
+// Terms returns what a contract of this name is signed for; false if no class
+// may name it.
+func (c *Config) Terms(name string) (Terms, bool) {
+	for _, t := range c.Contracts {
+		if t.Name == name {
+			return t.Terms, true
+		}
+	}
+	if d := c.OnDemand; d != nil && strings.HasPrefix(name, d.NamePrefix) && len(d.Backend)+1+len(name) <= cosi.MaxPrefix {
+		return d.Terms, true
+	}
+	return Terms{}, false
+}

@@ -1,0 +1,157 @@
+package config_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+)
+
+func tokenFile(t testing.TB, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func valid(t testing.TB) string {
+	return `
+driver: {name: contract.cosi.example.com, owner: cluster-1}
+journal: {file: /var/lib/contract-cosi-driver/journal.db}
+backends:
+  - name: main
+    type: contractapi
+    contractapi: {url: "https://contracts.example.com", tokenFile: ` + tokenFile(t, "planted-token\n") + `}
+contracts:
+  - name: team-a
+    backend: main
+    quota: {maxBuckets: 10}
+onDemand:
+  namePrefix: trial-
+  backend: main
+  onLastBucket: cancel
+`
+}
+
+func TestParse(t *testing.T) {
+	c, err := config.Parse([]byte(valid(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Driver.CallTimeout != 30*time.Second {
+		t.Errorf("callTimeout is %s", c.Driver.CallTimeout)
+	}
+	if terms, ok := c.Terms("team-a"); !ok || terms.OnLastBucket != config.Keep || *terms.Quota.MaxBuckets != 10 {
+		t.Errorf("terms of team-a: %+v, %v", terms, ok)
+	}
+	if terms, ok := c.Terms("trial-7"); !ok || terms.OnLastBucket != config.Cancel {
+		t.Errorf("terms on demand: %+v, %v", terms, ok)
+	}
+	if _, ok := c.Terms("team-b"); ok {
+		t.Error("team-b is neither listed nor on demand")
+	}
+	if _, ok := c.Terms("trial-" + strings.Repeat("x", 57)); ok {
+		t.Error("a name too long for an id is signed on demand")
+	}
+}
+
+func TestPrintShowsDefaultsAndNoSecret(t *testing.T) {
+	c, err := config.Parse([]byte(valid(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := c.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"callTimeout: 30s", "onLastBucket: keep", "[redacted]"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "planted-token") {
+		t.Errorf("the token is printed:\n%s", out.String())
+	}
+	// What is printed is a configuration again.
+	if _, err := config.Parse(out.Bytes()); err != nil {
+		t.Errorf("the printed configuration is refused: %v", err)
+	}
+}
+
+func TestParseNamesEveryFault(t *testing.T) {
+	_, err := config.Parse([]byte(`
+driver: {name: Contract_Driver, owner: "", callTimeout: soon, colour: blue}
+journal: {file: journal.db, fsync: no}
+backends:
+  - {name: Main, type: s3}
+  - {name: b, type: contractapi}
+  - name: b
+    type: contractapi
+    contractapi: {url: "ftp://x", tokenFile: /no/such/file}
+contracts:
+  - {name: team_a, backend: other, onLastBucket: maybe, quota: {maxKeys: -1}}
+  - {name: ` + strings.Repeat("c", 63) + `, backend: b}
+`))
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{
+		"line 2", "key colour is unknown here", "duration", "key fsync is unknown here",
+		"driver.name:", "driver.owner:", "journal.file:",
+		`backends[0].name: "Main"`, `backends[0].type: "s3"`, "backends[1].contractapi: missing", `backends[2].name: "b" is there twice`,
+		`backends[2].contractapi.url:`, "backends[2].contractapi.tokenFile: open /no/such/file",
+		`contracts[0].name:`, `contracts[0].backend: "other"`, "contracts[0].onLastBucket:", "contracts[0].quota.maxKeys:",
+		"contracts[1].name: with its backend's name it has 64 characters",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is missing in:\n%v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "config.") {
+		t.Errorf("the message speaks of Go types:\n%v", err)
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for name, text := range map[string]string{
+		"empty":         "",
+		"no yaml":       "a: [",
+		"second":        valid(t) + "\n---\n" + valid(t),
+		"no contracts":  strings.Split(valid(t), "contracts:")[0],
+		"twice":         valid(t) + "\njournal: {file: /x}\n",
+		"empty token":   strings.Replace(valid(t), "planted", "planted", 1) + "\nextra: 1\n",
+		"list for text": strings.Replace(valid(t), "owner: cluster-1", "owner: [a]", 1),
+	} {
+		if _, err := config.Parse([]byte(text)); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestReadSecret(t *testing.T) {
+	if got, err := config.ReadSecret(tokenFile(t, " token \n")); err != nil || got.Reveal() != "token" {
+		t.Errorf("got %q, %v", got.Reveal(), err)
+	}
+	for name, text := range map[string]string{"empty": " \n", "two lines": "a\nb"} {
+		if _, err := config.ReadSecret(tokenFile(t, text)); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("driver: {name: a, owner: b}\njournal: {file: /j}\n"))
+	f.Add([]byte("backends: [{name: a, type: contractapi}]\ncontracts: [{name: c}]\n"))
+	f.Add([]byte("onDemand: &a {labels: *a}"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if c, err := config.Parse(text); err == nil && len(c.Backends) == 0 {
+			t.Error("accepted without a backend")
+		}
+	})
+}
