@@ -1,0 +1,342 @@
+// Package journal is the driver's memory: one record for each contract it has
+// signed, each bucket it has made and each key it has given away.
+//
+// It exists because of two facts. The sidecars repeat every call, at conflicts
+// and restarts, and a repeated grant has to answer the same key: a new one
+// leaks, a changed one kills the application that holds the first. And a
+// storage service often shows a secret once only. So the driver writes ahead:
+// an intent before it asks the service for anything, the result before it
+// answers. What was in flight when a process died is found as an intent and
+// carried on.
+//
+// The journal also proves ownership. A bucket without a record and without the
+// driver's tag belongs to somebody else and is neither adopted nor deleted.
+//
+// Two drivers can be live at once (the released sidecars' leader election
+// allows it), so a record is created only if it is absent and changed only if
+// it is still the one that was read.
+package journal
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+)
+
+// Store keeps entries durably: when a method that writes returns nil, the
+// change survives a crash of the process and of the machine.
+type Store interface {
+	// Get returns the entry of a key; NotFound if there is none.
+	Get(ctx context.Context, key Key) (Entry, error)
+	// Create writes a new entry; Mismatch if the key has one.
+	Create(ctx context.Context, e Entry) (Entry, error)
+	// Update replaces the entry whose Version e carries; Mismatch if it has
+	// changed or gone since.
+	Update(ctx context.Context, e Entry) (Entry, error)
+	// Delete removes entries, all or none, in one durable write. One that is
+	// gone already is passed over; Mismatch if one has changed.
+	Delete(ctx context.Context, entries ...Entry) error
+	// Dependents returns up to limit entries (0 = all) whose Refs name key.
+	Dependents(ctx context.Context, key Key, limit int) ([]Entry, error)
+	// Count returns how many entries of a kind there are.
+	Count(ctx context.Context, kind RecordKind) (int, error)
+	// Check reports whether the store can be read and written now.
+	Check(ctx context.Context) error
+}
+
+// RecordKind is what an entry is about.
+type RecordKind string
+
+// The kinds of records.
+const (
+	Contracts RecordKind = "contract"
+	Buckets   RecordKind = "bucket"
+	Accounts  RecordKind = "account"
+)
+
+// Key names an entry: its kind and the id of the thing.
+type Key struct {
+	Kind RecordKind
+	ID   string
+}
+
+// String returns "kind/id".
+func (k Key) String() string { return string(k.Kind) + "/" + k.ID }
+
+// Entry is a record as a store keeps it.
+type Entry struct {
+	Key Key
+	// Refs are the entries that this one hangs on: a bucket on its contract,
+	// an account on its buckets. They never change.
+	Refs []Key
+	// Value is the record in JSON. It holds secrets.
+	Value []byte
+	// Version is the store's, and changes with every write. It is empty in an
+	// entry that was not read from a store.
+	Version string
+}
+
+// Phase says how far a record's thing has come.
+type Phase string
+
+// The phases.
+const (
+	// Intent: the service may or may not have done it.
+	Intent Phase = "Intent"
+	// Done: the service has done it, and the answer is in the record.
+	Done Phase = "Done"
+)
+
+// Contract is the record of a contract the driver has signed.
+type Contract struct {
+	ID    cosi.ContractID
+	Phase Phase
+	// Proposed is the pair that was written before the contract's own key was
+	// asked for; services that let the caller choose use it as it is, others
+	// use its id to know a repeated request.
+	Proposed secret.KeyPair
+	// Issued is the contract's own key, once Done.
+	Issued secret.KeyPair
+
+	entry Entry
+}
+
+// Bucket is the record of a bucket the driver has made.
+type Bucket struct {
+	ID    cosi.BucketID
+	Phase Phase
+	// Spec is what its class asked for.
+	Spec params.Bucket
+	// Endpoint is where it is reached.
+	Endpoint cosi.Endpoint
+	// CreatedAt is when the intent was written.
+	CreatedAt time.Time
+
+	entry Entry
+}
+
+// BucketAccess is what an account may do with one bucket.
+type BucketAccess struct {
+	Bucket string          `json:"bucket"`
+	Mode   cosi.AccessMode `json:"mode"`
+}
+
+// Grant is what a key was asked for. A repeated request is compared with it.
+type Grant struct {
+	Buckets  []BucketAccess `json:"buckets"` // sorted by name
+	Prefix   string         `json:"prefix,omitempty"`
+	SourceIP []string       `json:"sourceIP,omitempty"`
+}
+
+// Account is the record of one access: a principal and its key.
+type Account struct {
+	ID    cosi.AccountID
+	Phase Phase
+	Grant Grant
+	// Proposed and Issued are as in Contract.
+	Proposed secret.KeyPair
+	Issued   secret.KeyPair
+	// CreatedAt is when the intent was written.
+	CreatedAt time.Time
+
+	entry Entry
+}
+
+// Journal reads and writes records in a Store.
+type Journal struct{ store Store }
+
+// New returns the journal in store.
+func New(store Store) *Journal { return &Journal{store: store} }
+
+// Check reports whether the journal can be read and written now.
+func (j *Journal) Check(ctx context.Context) error { return j.store.Check(ctx) }
+
+// Count returns how many records of a kind there are.
+func (j *Journal) Count(ctx context.Context, kind RecordKind) (int, error) {
+	return j.store.Count(ctx, kind)
+}
+
+// Contract returns the record of a contract; NotFound if there is none.
+func (j *Journal) Contract(ctx context.Context, id cosi.ContractID) (*Contract, error) {
+	e, err := j.store.Get(ctx, contractKey(id))
+	if err != nil {
+		return nil, err
+	}
+	var v storedContract
+	if err := decode(e, &v); err != nil {
+		return nil, err
+	}
+	return &Contract{ID: id, Phase: v.Phase, Proposed: v.Proposed.pair(), Issued: v.Issued.pair(), entry: e}, nil
+}
+
+// Bucket returns the record of a bucket; NotFound if there is none.
+func (j *Journal) Bucket(ctx context.Context, id cosi.BucketID) (*Bucket, error) {
+	e, err := j.store.Get(ctx, bucketKey(id))
+	if err != nil {
+		return nil, err
+	}
+	var v storedBucket
+	if err := decode(e, &v); err != nil {
+		return nil, err
+	}
+	return &Bucket{ID: id, Phase: v.Phase, Spec: v.Spec, Endpoint: v.Endpoint, CreatedAt: v.CreatedAt, entry: e}, nil
+}
+
+// Account returns the record of an access; NotFound if there is none.
+func (j *Journal) Account(ctx context.Context, id cosi.AccountID) (*Account, error) {
+	e, err := j.store.Get(ctx, accountKey(id))
+	if err != nil {
+		return nil, err
+	}
+	return accountOf(e)
+}
+
+// AccountsOn returns the records of every access that reaches a bucket.
+func (j *Journal) AccountsOn(ctx context.Context, id cosi.BucketID) ([]*Account, error) {
+	entries, err := j.store.Dependents(ctx, bucketKey(id), 0)
+	if err != nil {
+		return nil, err
+	}
+	accounts := make([]*Account, len(entries))
+	for i, e := range entries {
+		if accounts[i], err = accountOf(e); err != nil {
+			return nil, err
+		}
+	}
+	return accounts, nil
+}
+
+// OnlyBucket reports whether no bucket but this one hangs on its contract.
+func (j *Journal) OnlyBucket(ctx context.Context, id cosi.BucketID) (bool, error) {
+	entries, err := j.store.Dependents(ctx, contractKey(id.ContractID), 2)
+	if err != nil {
+		return false, err
+	}
+	for _, e := range entries {
+		if e.Key != bucketKey(id) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// SaveContract writes a record: as a new one if it was not read from the
+// journal, over the one that was read otherwise. Mismatch means that somebody
+// else was faster; nothing was written then.
+func (j *Journal) SaveContract(ctx context.Context, c *Contract) error {
+	v := storedContract{Phase: c.Phase, Proposed: stored(c.Proposed), Issued: stored(c.Issued)}
+	return j.save(ctx, &c.entry, contractKey(c.ID), nil, v)
+}
+
+// SaveBucket is [Journal.SaveContract] for buckets.
+func (j *Journal) SaveBucket(ctx context.Context, b *Bucket) error {
+	v := storedBucket{Phase: b.Phase, Spec: b.Spec, Endpoint: b.Endpoint, CreatedAt: b.CreatedAt}
+	return j.save(ctx, &b.entry, bucketKey(b.ID), []Key{contractKey(b.ID.ContractID)}, v)
+}
+
+// SaveAccount is [Journal.SaveContract] for accesses.
+func (j *Journal) SaveAccount(ctx context.Context, a *Account) error {
+	v := storedAccount{Phase: a.Phase, Grant: a.Grant, Proposed: stored(a.Proposed), Issued: stored(a.Issued), CreatedAt: a.CreatedAt}
+	refs := make([]Key, len(a.Grant.Buckets))
+	for i, b := range a.Grant.Buckets {
+		refs[i] = bucketKey(cosi.BucketID{ContractID: a.ID.ContractID, Bucket: b.Bucket})
+	}
+	return j.save(ctx, &a.entry, accountKey(a.ID), refs, v)
+}
+
+// Record is a record that can be deleted: *Contract, *Bucket or *Account.
+type Record interface{ stored() Entry }
+
+func (c *Contract) stored() Entry { return c.entry }
+func (b *Bucket) stored() Entry   { return b.entry }
+func (a *Account) stored() Entry  { return a.entry }
+
+// Delete removes records, all or none, in one write. Records that are gone
+// already are passed over; Mismatch means that one has changed since it was read.
+func (j *Journal) Delete(ctx context.Context, records ...Record) error {
+	entries := make([]Entry, len(records))
+	for i, r := range records {
+		entries[i] = r.stored()
+	}
+	return j.store.Delete(ctx, entries...)
+}
+
+func (j *Journal) save(ctx context.Context, e *Entry, key Key, refs []Key, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return fault.Wrap(fault.Internal, err, "journal record %s cannot be written as JSON", key)
+	}
+	next := Entry{Key: key, Refs: refs, Value: text, Version: e.Version}
+	write := j.store.Update
+	if e.Version == "" {
+		write = j.store.Create
+	}
+	if next, err = write(ctx, next); err != nil {
+		return err
+	}
+	*e = next
+	return nil
+}
+
+func contractKey(id cosi.ContractID) Key { return Key{Contracts, id.String()} }
+func bucketKey(id cosi.BucketID) Key     { return Key{Buckets, id.String()} }
+func accountKey(id cosi.AccountID) Key   { return Key{Accounts, id.String()} }
+
+func accountOf(e Entry) (*Account, error) {
+	var v storedAccount
+	if err := decode(e, &v); err != nil {
+		return nil, err
+	}
+	id, err := cosi.ParseAccountID(e.Key.ID)
+	if err != nil {
+		return nil, fault.Wrap(fault.Internal, err, "journal record %s: %s", e.Key, err)
+	}
+	return &Account{ID: id, Phase: v.Phase, Grant: v.Grant, Proposed: v.Proposed.pair(), Issued: v.Issued.pair(), CreatedAt: v.CreatedAt, entry: e}, nil
+}
+
+// The stored forms: the only types in which a secret is plain text.
+type (
+	storedPair struct {
+		ID     string `json:"id"`
+		Secret string `json:"secret,omitempty"`
+	}
+	storedContract struct {
+		Phase    Phase      `json:"phase"`
+		Proposed storedPair `json:"proposed"`
+		Issued   storedPair `json:"issued,omitzero"`
+	}
+	storedBucket struct {
+		Phase     Phase         `json:"phase"`
+		Spec      params.Bucket `json:"spec"`
+		Endpoint  cosi.Endpoint `json:"endpoint"`
+		CreatedAt time.Time     `json:"createdAt"`
+	}
+	storedAccount struct {
+		Phase     Phase      `json:"phase"`
+		Grant     Grant      `json:"grant"`
+		Proposed  storedPair `json:"proposed"`
+		Issued    storedPair `json:"issued,omitzero"`
+		CreatedAt time.Time  `json:"createdAt"`
+	}
+)
+
+func stored(p secret.KeyPair) storedPair {
+	return storedPair{ID: p.AccessKeyID, Secret: p.SecretAccessKey.Reveal()}
+}
+
+func (p storedPair) pair() secret.KeyPair {
+	return secret.KeyPair{AccessKeyID: p.ID, SecretAccessKey: secret.New(p.Secret)}
+}
+
+func decode(e Entry, v any) error {
+	if err := json.Unmarshal(e.Value, v); err != nil {
+		return fault.Wrap(fault.Internal, fmt.Errorf("decode: %w", err), "journal record %s cannot be understood; restore the journal from a backup or remove the record", e.Key)
+	}
+	return nil
+}
