@@ -1,0 +1,183 @@
+// Package contract is the seam between the driver and whatever sells object
+// storage by contract.
+//
+// A [Provider] knows how contracts and keys work at one kind of service and
+// nothing of COSI: no BucketClaim, no id, no gRPC. The driver's use cases are
+// written once, above the seam; what differs between services is said by
+// [Capabilities], which is known before the first call.
+//
+// Every method may be called again with the same arguments after a crash or a
+// lost answer. Errors are faults of pkg/fault; the comments below say which
+// kinds a caller relies on. Unavailable means that the outcome is unknown.
+package contract
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+)
+
+// Provider is one storage service.
+type Provider interface {
+	// Capabilities is fixed for a configured provider; no call is made.
+	Capabilities() Capabilities
+
+	// Regions lists where buckets can be made. It is the cheapest call that
+	// needs the service and valid credentials, so it also serves as a probe.
+	Regions(ctx context.Context) ([]cosi.Endpoint, error)
+
+	// EnsureContract signs the contract, or brings it to spec (quota, labels,
+	// desired state). A contract with another owner is a Conflict and is left
+	// alone. A service that takes its time answers StatePending and no error;
+	// the caller calls again.
+	EnsureContract(ctx context.Context, spec Spec) (Contract, error)
+
+	// GetContract reads a contract by name. NotFound if there is none.
+	GetContract(ctx context.Context, name string) (Contract, error)
+
+	// DeleteContract cancels a contract. nil means it is gone, or never was;
+	// Pending that cancelling takes time; FailedPrecondition that it still has
+	// buckets, and then nothing was changed.
+	DeleteContract(ctx context.Context, name string) error
+
+	// IssueKey makes the slot hold exactly the keys in Keep and the one it
+	// returns. Whatever else it held is an orphan of an attempt whose answer
+	// was lost, and is revoked. LimitExceeded if the service has no room for
+	// the key, FailedPrecondition if the contract is not active.
+	IssueKey(ctx context.Context, req IssueKeyRequest) (secret.KeyPair, error)
+
+	// ListKeys lists keys without their secrets; slot "" lists the contract's.
+	ListKeys(ctx context.Context, contract, slot string) ([]KeyInfo, error)
+
+	// RevokeKey revokes one key, or with accessKeyID "" every key of the slot
+	// and its principal. When it returns nil the storage refuses them. What is
+	// not there is nil too.
+	RevokeKey(ctx context.Context, contract, slot, accessKeyID string) error
+}
+
+// Acknowledger is implemented by a provider whose service hands a secret out
+// again until it is told that the caller has it safe.
+type Acknowledger interface {
+	// AcknowledgeKey says that the key answered to proposed is held durably.
+	AcknowledgeKey(ctx context.Context, contract string, proposed secret.KeyPair) error
+}
+
+// Capabilities say what a service can do.
+type Capabilities struct {
+	// ChosenKeys: the caller chooses the pair, and IssueKey is an upsert of it.
+	ChosenKeys bool
+	// Suspend: a contract can be suspended without losing anything.
+	Suspend bool
+	// Quota: the bounds that the service enforces.
+	Quota []QuotaName
+	// ScopeBy: where the limits of a key are kept.
+	ScopeBy ScopeBy
+	// SourceAddresses: a key can be limited to addresses.
+	SourceAddresses bool
+}
+
+// QuotaName names a bound of [Quota].
+type QuotaName string
+
+// The bounds of a contract.
+const (
+	MaxBuckets QuotaName = "maxBuckets"
+	MaxKeys    QuotaName = "maxKeys"
+)
+
+// ScopeBy says where a service keeps the limits of a key.
+type ScopeBy string
+
+// The ways to limit a key to buckets.
+const (
+	// ScopeByNone: a key reaches all of its contract.
+	ScopeByNone ScopeBy = "None"
+	// ScopeByKey: the limits are part of the key.
+	ScopeByKey ScopeBy = "Key"
+)
+
+// Spec is what a contract should be.
+type Spec struct {
+	// Name is chosen by the caller and never changes: it is what makes
+	// EnsureContract repeatable. A DNS label.
+	Name string
+	// Owner is the driver's mark, kept with the contract.
+	Owner string
+	// Display, Region and Plan are left to the service where empty.
+	Display, Region, Plan string
+	Quota                 Quota
+	Suspend               bool
+	Labels                map[string]string
+}
+
+// Quota bounds a contract; nil leaves a bound to the plan.
+type Quota struct {
+	MaxBuckets, MaxKeys *int64
+}
+
+// State is where a contract is in its life.
+type State string
+
+// The states of a contract. Only an active one takes buckets and keys.
+const (
+	StatePending    State = "Pending"
+	StateActive     State = "Active"
+	StateSuspended  State = "Suspended"
+	StateCancelling State = "Cancelling"
+	StateFailed     State = "Failed"
+)
+
+// Contract is what the service says of a contract.
+type Contract struct {
+	Name  string
+	Owner string
+	State State
+	// Message is the service's sentence for the state; it may be empty.
+	Message string
+	// Endpoints are where the contract's buckets can be, the default one first.
+	Endpoints []cosi.Endpoint
+	// RetryAfter is when to ask again while the contract is pending.
+	RetryAfter time.Duration
+}
+
+// Scope limits a key. Nil is the contract's own key, which reaches all of it.
+type Scope struct {
+	Buckets []BucketScope
+	// SourceAddresses are where the key may be used from; none is anywhere.
+	SourceAddresses []netip.Prefix
+}
+
+// BucketScope is what a key may do with one bucket.
+type BucketScope struct {
+	Bucket string
+	// Prefix limits it to objects whose key begins so; "" is all of them.
+	Prefix string
+	Mode   cosi.AccessMode
+}
+
+// IssueKeyRequest asks for a key.
+type IssueKeyRequest struct {
+	// Contract is the contract's name.
+	Contract string
+	// Slot is the purpose of the key, one for each access: a DNS label.
+	Slot string
+	// Scope limits the key; nil asks for the contract's own.
+	Scope *Scope
+	// Keep are the access key ids of the slot that stay.
+	Keep []string
+	// Proposed is a random pair that the caller has written down before. With
+	// ChosenKeys it becomes the key; elsewhere its id, which is a DNS label,
+	// is how a repeated request is known.
+	Proposed secret.KeyPair
+}
+
+// KeyInfo is what a service tells of a key it has issued.
+type KeyInfo struct {
+	AccessKeyID string
+	Slot        string
+	Active      bool
+	CreatedAt   time.Time
+}

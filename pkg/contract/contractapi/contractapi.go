@@ -1,0 +1,378 @@
+// Package contractapi is the provider for services that serve the contract API
+// of openapi.yaml, beside this file: contractd, or the contract service of a
+// company.
+//
+// Every write of that API is a PUT or DELETE of something the driver named, so
+// a call whose answer was lost is simply made again, first here and then by
+// whoever repeats the RPC. The pair that the driver proposes is used for its
+// id, as the key's name: the same name answers the same secret until the
+// driver acknowledges it.
+package contractapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/contractapi/internal/api"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+)
+
+// Config reaches a service.
+type Config struct {
+	// URL is the API's base address.
+	URL string
+	// Token is the bearer token.
+	Token secret.String
+	// HTTP carries the calls. Its transport keeps connections open.
+	HTTP *http.Client
+	// Observe hears of every call that was tried, with the outcome.
+	Observe func(operation string, err error)
+}
+
+// Provider is a contract service.
+type Provider struct {
+	client  *api.Client
+	http    *http.Client
+	observe func(string, error)
+}
+
+var (
+	_ contract.Provider     = (*Provider)(nil)
+	_ contract.Acknowledger = (*Provider)(nil)
+)
+
+// New returns the provider; no call is made.
+func New(c Config) (*Provider, error) {
+	client, err := api.NewClient(c.URL, api.WithHTTPClient(c.HTTP), api.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+		r.Header.Set("Authorization", "Bearer "+c.Token.Reveal())
+		return nil
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("contract service %s: %w", c.URL, err)
+	}
+	return &Provider{client: client, http: c.HTTP, observe: c.Observe}, nil
+}
+
+// Capabilities implements contract.Provider.
+func (p *Provider) Capabilities() contract.Capabilities {
+	return contract.Capabilities{
+		Suspend:         true,
+		Quota:           []contract.QuotaName{contract.MaxBuckets, contract.MaxKeys},
+		ScopeBy:         contract.ScopeByKey,
+		SourceAddresses: true,
+	}
+}
+
+// Regions implements contract.Provider. It asks each region's S3 server for an
+// answer as well, whatever that is: a service whose storage is away is not there.
+func (p *Provider) Regions(ctx context.Context) ([]cosi.Endpoint, error) {
+	var list api.RegionList
+	err := p.call(ctx, "ListRegions", &list, func(ctx context.Context) (*http.Response, error) { return p.client.ListRegions(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	endpoints := endpointsOf(list.Items)
+	for _, e := range endpoints {
+		req, err := http.NewRequestWithContext(ctx, http.MethodHead, e.URL, nil)
+		if err != nil {
+			return nil, fault.Wrap(fault.Internal, err, "contract service: region %s has the S3 address %q, which is none", e.Region, e.URL)
+		}
+		answer, err := p.http.Do(req)
+		if err != nil {
+			return nil, fault.Wrap(fault.Unavailable, err, "storage of region %s at %s does not answer (%s)", e.Region, e.URL, fault.NoAnswer(err))
+		}
+		_ = answer.Body.Close()
+	}
+	return endpoints, nil
+}
+
+// EnsureContract implements contract.Provider.
+func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (contract.Contract, error) {
+	desired := api.ContractSpecDesiredStateActive
+	if spec.Suspend {
+		desired = api.ContractSpecDesiredStateSuspended
+	}
+	body := api.ContractSpec{
+		Owner:        spec.Owner,
+		DisplayName:  optional(spec.Display),
+		Region:       optional(spec.Region),
+		Plan:         optional(spec.Plan),
+		DesiredState: &desired,
+		Quota:        &api.Quota{MaxBuckets: spec.Quota.MaxBuckets, MaxKeys: spec.Quota.MaxKeys},
+	}
+	if len(spec.Labels) > 0 {
+		body.Labels = &spec.Labels
+	}
+	return p.contract(ctx, "PutContract", spec.Name, func(ctx context.Context) (*http.Response, error) {
+		return p.client.PutContract(ctx, spec.Name, nil, body)
+	})
+}
+
+// GetContract implements contract.Provider.
+func (p *Provider) GetContract(ctx context.Context, name string) (contract.Contract, error) {
+	return p.contract(ctx, "GetContract", name, func(ctx context.Context) (*http.Response, error) { return p.client.GetContract(ctx, name) })
+}
+
+func (p *Provider) contract(ctx context.Context, operation, name string, send send) (contract.Contract, error) {
+	var c api.Contract
+	header, err := p.exchange(ctx, operation, &c, send)
+	if err != nil {
+		return contract.Contract{}, fault.In(err, "contract %s", name)
+	}
+	state, ok := states[c.State]
+	if !ok {
+		return contract.Contract{}, fault.New(fault.Internal, "contract %s: the service says state %q, which this driver does not know", name, c.State)
+	}
+	return contract.Contract{
+		Name:       c.Name,
+		Owner:      c.Spec.Owner,
+		State:      state,
+		Message:    value(c.Message),
+		Endpoints:  endpointsOf(c.Endpoints),
+		RetryAfter: retryAfter(header),
+	}, nil
+}
+
+var states = map[api.ContractState]contract.State{
+	api.ContractStatePending:    contract.StatePending,
+	api.ContractStateActive:     contract.StateActive,
+	api.ContractStateSuspended:  contract.StateSuspended,
+	api.ContractStateCancelling: contract.StateCancelling,
+	api.ContractStateCancelled:  contract.StateCancelling,
+	api.ContractStateFailed:     contract.StateFailed,
+}
+
+// DeleteContract implements contract.Provider.
+func (p *Provider) DeleteContract(ctx context.Context, name string) error {
+	var c api.Contract
+	err := p.call(ctx, "DeleteContract", &c, func(ctx context.Context) (*http.Response, error) {
+		return p.client.DeleteContract(ctx, name, nil)
+	})
+	switch {
+	case fault.Is(err, fault.NotFound):
+		return nil
+	case err != nil:
+		return fault.In(err, "contract %s", name)
+	case c.State == api.ContractStateCancelling:
+		return fault.New(fault.Pending, "contract %s is being cancelled", name)
+	}
+	return nil
+}
+
+// IssueKey implements contract.Provider.
+func (p *Provider) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (secret.KeyPair, error) {
+	body := api.KeyRequest{Spec: api.KeySpec{Slot: req.Slot}}
+	if len(req.Keep) > 0 {
+		body.Keep = &req.Keep
+	}
+	if req.Scope != nil {
+		grants := make([]api.BucketGrant, len(req.Scope.Buckets))
+		for i, b := range req.Scope.Buckets {
+			grants[i] = api.BucketGrant{Bucket: b.Bucket, Prefix: optional(b.Prefix), Access: accesses[b.Mode]}
+		}
+		body.Spec.Buckets = &grants
+		if len(req.Scope.SourceAddresses) > 0 {
+			blocks := make([]string, len(req.Scope.SourceAddresses))
+			for i, a := range req.Scope.SourceAddresses {
+				blocks[i] = a.String()
+			}
+			body.Spec.SourceAddresses = &blocks
+		}
+	}
+	name := req.Proposed.AccessKeyID
+	put := func(ctx context.Context) (*http.Response, error) {
+		return p.client.PutKey(ctx, req.Contract, name, body)
+	}
+	var issued api.IssuedKey
+	err := p.call(ctx, "PutKey", &issued, put)
+	var problem *Problem
+	if errors.As(err, &problem) && (problem.Code == api.SecretDelivered || problem.Code == api.KeySpecDiffers) {
+		// The answer to this name was acknowledged, or asked for otherwise, and
+		// whoever knew it has lost it. Nobody can use that key: make it anew.
+		if err := p.call(ctx, "DeleteKey", nil, func(ctx context.Context) (*http.Response, error) {
+			return p.client.DeleteKey(ctx, req.Contract, name)
+		}); err != nil {
+			return secret.KeyPair{}, fault.In(err, "key %s of contract %s", req.Slot, req.Contract)
+		}
+		err = p.call(ctx, "PutKey", &issued, put)
+	}
+	if err != nil {
+		return secret.KeyPair{}, fault.In(err, "key %s of contract %s", req.Slot, req.Contract)
+	}
+	if issued.Key.AccessKeyId == "" || issued.SecretAccessKey == "" {
+		return secret.KeyPair{}, fault.New(fault.Internal, "key %s of contract %s: the service answered without a key", req.Slot, req.Contract)
+	}
+	return secret.KeyPair{AccessKeyID: issued.Key.AccessKeyId, SecretAccessKey: secret.New(issued.SecretAccessKey)}, nil
+}
+
+var accesses = map[cosi.AccessMode]api.BucketAccess{
+	cosi.ReadWrite: api.ReadWrite,
+	cosi.ReadOnly:  api.ReadOnly,
+	cosi.WriteOnly: api.WriteOnly,
+}
+
+// AcknowledgeKey implements contract.Acknowledger.
+func (p *Provider) AcknowledgeKey(ctx context.Context, name string, proposed secret.KeyPair) error {
+	err := p.call(ctx, "AcknowledgeKey", nil, func(ctx context.Context) (*http.Response, error) {
+		return p.client.AcknowledgeKey(ctx, name, proposed.AccessKeyID)
+	})
+	return fault.In(err, "contract %s", name)
+}
+
+// ListKeys implements contract.Provider.
+func (p *Provider) ListKeys(ctx context.Context, name, slot string) ([]contract.KeyInfo, error) {
+	var out []contract.KeyInfo
+	params := &api.ListKeysParams{Slot: optional(slot)}
+	for {
+		var page api.KeyList
+		err := p.call(ctx, "ListKeys", &page, func(ctx context.Context) (*http.Response, error) { return p.client.ListKeys(ctx, name, params) })
+		if err != nil {
+			return nil, fault.In(err, "contract %s", name)
+		}
+		for _, k := range page.Items {
+			out = append(out, contract.KeyInfo{AccessKeyID: k.AccessKeyId, Slot: k.Spec.Slot, Active: k.State == api.KeyStateActive, CreatedAt: k.CreatedAt})
+		}
+		if params.PageToken = page.NextPageToken; value(params.PageToken) == "" {
+			return out, nil
+		}
+	}
+}
+
+// RevokeKey implements contract.Provider.
+func (p *Provider) RevokeKey(ctx context.Context, name, slot, accessKeyID string) error {
+	if accessKeyID == "" {
+		err := p.call(ctx, "RevokeSlot", nil, func(ctx context.Context) (*http.Response, error) {
+			return p.client.RevokeSlot(ctx, name, &api.RevokeSlotParams{Slot: slot})
+		})
+		return fault.In(err, "contract %s", name)
+	}
+	// The API deletes by name and the caller knows the id: a rare call may list.
+	params := &api.ListKeysParams{Slot: &slot}
+	for {
+		var page api.KeyList
+		err := p.call(ctx, "ListKeys", &page, func(ctx context.Context) (*http.Response, error) { return p.client.ListKeys(ctx, name, params) })
+		if fault.Is(err, fault.NotFound) {
+			return nil
+		}
+		if err != nil {
+			return fault.In(err, "contract %s", name)
+		}
+		if i := slices.IndexFunc(page.Items, func(k api.Key) bool { return k.AccessKeyId == accessKeyID }); i >= 0 {
+			err := p.call(ctx, "DeleteKey", nil, func(ctx context.Context) (*http.Response, error) {
+				return p.client.DeleteKey(ctx, name, page.Items[i].Name)
+			})
+			return fault.In(err, "contract %s", name)
+		}
+		if params.PageToken = page.NextPageToken; value(params.PageToken) == "" {
+			return nil
+		}
+	}
+}
+
+// send makes one HTTP request.
+type send func(context.Context) (*http.Response, error)
+
+// A call that failed in transit or that the service was too busy for is made
+// again, a few times and ever later: every call of this API can be repeated.
+const (
+	attempts  = 3
+	firstWait = 100 * time.Millisecond
+	maxAnswer = 8 << 20
+)
+
+func (p *Provider) call(ctx context.Context, operation string, into any, send send) error {
+	_, err := p.exchange(ctx, operation, into, send)
+	return err
+}
+
+func (p *Provider) exchange(ctx context.Context, operation string, into any, send send) (http.Header, error) {
+	wait := firstWait
+	for attempt := 1; ; attempt++ {
+		header, err := p.once(ctx, into, send)
+		p.observe(operation, err)
+		kind := fault.KindOf(err)
+		if kind != fault.Unavailable && kind != fault.RateLimited || attempt == attempts || ctx.Err() != nil {
+			return header, err
+		}
+		pause := wait/2 + rand.N(wait/2)
+		var f *fault.Error
+		if errors.As(err, &f) {
+			pause = max(pause, f.RetryAfter)
+		}
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause {
+			return header, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return header, err
+		}
+		wait *= 2
+	}
+}
+
+func (p *Provider) once(ctx context.Context, into any, send send) (http.Header, error) {
+	answer, err := send(ctx)
+	if err != nil {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return nil, fault.Wrap(fault.Canceled, err, "the call was given up")
+		}
+		return nil, fault.Wrap(fault.Unavailable, err, "the contract service does not answer (%s)", fault.NoAnswer(err))
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err, "the contract service's answer was cut short")
+	}
+	if answer.StatusCode >= 300 {
+		return answer.Header, problemOf(answer, text)
+	}
+	if into == nil || len(text) == 0 {
+		return answer.Header, nil
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return answer.Header, fault.Wrap(fault.Internal, err, "the contract service's answer is not what its API promises; check that the backend's url is a contract service")
+	}
+	return answer.Header, nil
+}
+
+func retryAfter(h http.Header) time.Duration {
+	seconds, err := strconv.Atoi(h.Get("Retry-After"))
+	if err != nil || seconds < 0 {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+func endpointsOf(list []api.Endpoint) []cosi.Endpoint {
+	out := make([]cosi.Endpoint, len(list))
+	for i, e := range list {
+		out[i] = cosi.Endpoint{Region: e.Region, URL: e.Url, PathStyle: e.PathStyle}
+	}
+	return out
+}
+
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
