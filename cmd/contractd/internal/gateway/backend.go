@@ -1,0 +1,106 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/versity/versitygw/auth"
+	"github.com/versity/versitygw/backend"
+	"github.com/versity/versitygw/s3err"
+)
+
+// ledger is the storage with a contract's terms around it: who owns a bucket,
+// how many there may be, and a policy that leaves the owner in charge.
+type ledger struct {
+	backend.Backend
+	buckets *Buckets
+	terms   terms
+}
+
+// CreateBucket makes a bucket under the caller's contract. A name that is taken
+// is settled here, by the index, so that two callers at once get one answer each
+// and not a half-made bucket.
+func (l *ledger) CreateBucket(ctx context.Context, input *s3.CreateBucketInput, acl []byte) error {
+	// The gateway hands the owner over in the context; the storage reads it there too.
+	owner, ok := ctx.Value("bucket-owner").(auth.Account)
+	if !ok || owner.Access == "" {
+		return s3err.GetAPIError(s3err.ErrAccessDenied)
+	}
+	// The gateway's strings live in a buffer of the request, which the next one overwrites.
+	bucket := strings.Clone(*input.Bucket)
+	done, err := l.buckets.reserve(bucket, strings.Clone(owner.Access), l.terms)
+	if err != nil {
+		return err
+	}
+	made := false
+	defer func() { done(made) }()
+	if err := l.Backend.CreateBucket(ctx, input, acl); err != nil {
+		return err
+	}
+	made = true
+	return nil
+}
+
+// DeleteBucket deletes a bucket and gives its name and its place in the quota free.
+func (l *ledger) DeleteBucket(ctx context.Context, bucket string) error {
+	there := true
+	if done := l.buckets.hold(bucket); done != nil {
+		defer func() { done(there) }()
+	}
+	if err := l.Backend.DeleteBucket(ctx, bucket); err != nil {
+		return err
+	}
+	there = false
+	return nil
+}
+
+// ChangeBucketOwner gives a bucket to another contract.
+func (l *ledger) ChangeBucketOwner(ctx context.Context, bucket, owner string) error {
+	if err := l.Backend.ChangeBucketOwner(ctx, bucket, owner); err != nil {
+		return err
+	}
+	l.buckets.assign(strings.Clone(bucket), strings.Clone(owner))
+	return nil
+}
+
+// PutBucketPolicy refuses a policy with which the owner could no longer read,
+// replace or remove the policy: an explicit Deny is final in the gateway, also
+// for the owner, so such a bucket could not be repaired over S3. It does not
+// matter under which condition the Deny holds: one that the owner happens to
+// meet locks just as well.
+func (l *ledger) PutBucketPolicy(ctx context.Context, bucket string, document []byte) error {
+	policy, err := auth.ParsePolicyDocument(document)
+	if err != nil {
+		return err
+	}
+	owner := l.buckets.Owner(bucket)
+	for _, statement := range policy.Statement {
+		_, everyone := statement.Principals["*"]
+		_, named := statement.Principals[owner]
+		if statement.Effect != auth.BucketPolicyAccessTypeDeny || !everyone && !named {
+			continue
+		}
+		for _, action := range []auth.Action{auth.GetBucketPolicyAction, auth.PutBucketPolicyAction, auth.DeleteBucketPolicyAction} {
+			if statement.Actions.FindMatch(action) && statement.Resources.FindMatch(bucket, l.NormalizeObjectKey) {
+				return s3err.APIError{
+					Code: "MalformedPolicy",
+					Description: fmt.Sprintf("The policy denies %s on %s to its owner %s, who could then never change it again. "+
+						"Deny object actions, or name other principals.", action, bucket, owner),
+					HTTPStatusCode: http.StatusBadRequest,
+				}
+			}
+		}
+	}
+	return l.Backend.PutBucketPolicy(ctx, bucket, document)
+}
+
+func tooManyBuckets() error {
+	return s3err.APIError{
+		Code:           "TooManyBuckets",
+		Description:    "The contract has as many buckets as its quota maxBuckets allows. Delete one, or have the quota raised.",
+		HTTPStatusCode: http.StatusBadRequest,
+	}
+}
