@@ -1,0 +1,347 @@
+// Package bucket is everything the driver does over S3.
+//
+// An [Engine] acts for one contract, with the contract's own key. What a bucket
+// should look like is given as a whole ([params.Bucket]); the engine reads what
+// is there, compares, and writes the difference, so the same code makes a
+// bucket, finishes one that a crash left half-made, and leaves a finished one
+// alone. A feature that the service does not have is an error that names it.
+package bucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go/middleware"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+)
+
+// Config makes an Engine.
+type Config struct {
+	// Endpoint is where the contract's buckets are.
+	Endpoint cosi.Endpoint
+	// Key is the contract's own key.
+	Key secret.KeyPair
+	// Owner is the driver's mark, kept in a tag of every bucket it makes.
+	Owner string
+	// HTTP carries the calls; engines of one backend share it and its connections.
+	HTTP aws.HTTPClient
+	// Observe hears of every call that was tried, with the outcome.
+	Observe func(operation string, err error)
+}
+
+// Engine makes, configures and deletes the buckets of one contract.
+type Engine struct {
+	s3       *s3.Client
+	owner    string
+	endpoint cosi.Endpoint
+}
+
+// The SDK repeats what failed in transit; the RPC's own deadline bounds it all.
+const (
+	attempts   = 3
+	maxBackoff = 2 * time.Second
+)
+
+// New returns an Engine; no call is made.
+func New(c Config) *Engine {
+	return &Engine{
+		owner:    c.Owner,
+		endpoint: c.Endpoint,
+		s3: s3.New(s3.Options{
+			BaseEndpoint: aws.String(c.Endpoint.URL),
+			Region:       c.Endpoint.Region,
+			UsePathStyle: c.Endpoint.PathStyle,
+			HTTPClient:   c.HTTP,
+			Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+				return aws.Credentials{AccessKeyID: c.Key.AccessKeyID, SecretAccessKey: c.Key.SecretAccessKey.Reveal()}, nil
+			}),
+			// Services other than AWS know no checksum trailers.
+			RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
+			ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
+			Retryer: retry.NewStandard(func(o *retry.StandardOptions) {
+				o.MaxAttempts, o.MaxBackoff = attempts, maxBackoff
+				o.RateLimiter = ratelimit.None // a client-side budget would turn an outage into a longer one
+			}),
+			APIOptions: []func(*middleware.Stack) error{observeAttempts(c.Observe)},
+		}),
+	}
+}
+
+// observeAttempts reports each HTTP exchange, not only the last of a call.
+func observeAttempts(observe func(string, error)) func(*middleware.Stack) error {
+	return func(stack *middleware.Stack) error {
+		return stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc("ObserveAttempts",
+			func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
+				out, metadata, err := next.HandleFinalize(ctx, in)
+				observe(awsmiddleware.GetOperationName(ctx), classify(err, "", ""))
+				return out, metadata, err
+			}), "Retry", middleware.After)
+	}
+}
+
+// Endpoint is where the engine's buckets are reached.
+func (e *Engine) Endpoint() cosi.Endpoint { return e.endpoint }
+
+// Create makes a bucket that carries the driver's mark from its first moment,
+// and configures it to spec. A bucket that exists with the mark, left by an
+// attempt that did not finish, is configured too; one without it is a Conflict
+// and is left as it is.
+func (e *Engine) Create(ctx context.Context, name string, spec params.Bucket) error {
+	in := &s3.CreateBucketInput{
+		Bucket:                    &name,
+		CreateBucketConfiguration: &types.CreateBucketConfiguration{Tags: e.tags(spec)},
+	}
+	if e.endpoint.Region != "us-east-1" { // which S3 wants unsaid (API reference, CreateBucket)
+		in.CreateBucketConfiguration.LocationConstraint = types.BucketLocationConstraint(e.endpoint.Region)
+	}
+	if spec.ACL != "" || !spec.Grants.IsZero() {
+		in.ObjectOwnership = types.ObjectOwnershipBucketOwnerPreferred // ACLs are off otherwise
+	}
+	_, err := e.s3.CreateBucket(ctx, in)
+	var owned *types.BucketAlreadyOwnedByYou
+	switch {
+	case err == nil:
+		return e.configure(ctx, name, spec, true)
+	case !errors.As(err, &owned):
+		return classify(err, "CreateBucket", name)
+	}
+	ours, err := e.Ours(ctx, name)
+	if err != nil {
+		return err
+	}
+	if !ours {
+		return fault.New(fault.Conflict, "bucket %s exists in the contract and was not made by this driver; it is left alone: choose another name", name)
+	}
+	return e.configure(ctx, name, spec, false)
+}
+
+// Ours reports whether a bucket exists and carries the driver's mark; NotFound
+// if it does not exist.
+func (e *Engine) Ours(ctx context.Context, name string) (bool, error) {
+	tags, err := e.s3.GetBucketTagging(ctx, &s3.GetBucketTaggingInput{Bucket: &name})
+	if code(err) == "NoSuchTagSet" {
+		return false, nil
+	}
+	if err != nil {
+		return false, classify(err, "GetBucketTagging", name)
+	}
+	return slices.ContainsFunc(tags.TagSet, func(t types.Tag) bool {
+		return aws.ToString(t.Key) == cosi.OwnerTag && aws.ToString(t.Value) == e.owner
+	}), nil
+}
+
+// Delete deletes a bucket; nil if there is none. FailedPrecondition if it holds
+// anything.
+func (e *Engine) Delete(ctx context.Context, name string) error {
+	_, err := e.s3.DeleteBucket(ctx, &s3.DeleteBucketInput{Bucket: &name})
+	err = classify(err, "DeleteBucket", name)
+	if fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	return err
+}
+
+// Empty deletes everything that a bucket holds: all versions of its objects,
+// delete markers and unfinished uploads. What is locked stays, and is reported
+// as FailedPrecondition. A bucket that does not exist is empty.
+func (e *Engine) Empty(ctx context.Context, name string) error {
+	err := e.emptyVersions(ctx, name)
+	if err == nil {
+		err = e.abortUploads(ctx, name)
+	}
+	if fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	return err
+}
+
+func (e *Engine) emptyVersions(ctx context.Context, name string) error {
+	pages := s3.NewListObjectVersionsPaginator(e.s3, &s3.ListObjectVersionsInput{Bucket: &name})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return classify(err, "ListObjectVersions", name)
+		}
+		batch := make([]types.ObjectIdentifier, 0, len(page.Versions)+len(page.DeleteMarkers))
+		for _, v := range page.Versions {
+			batch = append(batch, types.ObjectIdentifier{Key: v.Key, VersionId: v.VersionId})
+		}
+		for _, m := range page.DeleteMarkers {
+			batch = append(batch, types.ObjectIdentifier{Key: m.Key, VersionId: m.VersionId})
+		}
+		if len(batch) == 0 {
+			continue
+		}
+		answer, err := e.s3.DeleteObjects(ctx, &s3.DeleteObjectsInput{Bucket: &name, Delete: &types.Delete{Objects: batch, Quiet: aws.Bool(true)}})
+		if err != nil {
+			return classify(err, "DeleteObjects", name)
+		}
+		if n := len(answer.Errors); n > 0 {
+			return fault.New(fault.FailedPrecondition, "bucket %s: %d of its objects cannot be deleted (%s); an object lock may hold them", name, n, aws.ToString(answer.Errors[0].Code))
+		}
+	}
+	return nil
+}
+
+func (e *Engine) abortUploads(ctx context.Context, name string) error {
+	pages := s3.NewListMultipartUploadsPaginator(e.s3, &s3.ListMultipartUploadsInput{Bucket: &name})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return classify(err, "ListMultipartUploads", name)
+		}
+		for _, u := range page.Uploads {
+			_, err := e.s3.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &name, Key: u.Key, UploadId: u.UploadId})
+			if err != nil && code(err) != "NoSuchUpload" {
+				return classify(err, "AbortMultipartUpload", name)
+			}
+		}
+	}
+	return nil
+}
+
+// tags are those of the class and the driver's mark, sorted by key.
+func (e *Engine) tags(spec params.Bucket) []types.Tag {
+	all := maps.Clone(spec.Tags)
+	if all == nil {
+		all = map[string]string{}
+	}
+	all[cosi.OwnerTag] = e.owner
+	out := make([]types.Tag, 0, len(all))
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, types.Tag{Key: aws.String(key), Value: aws.String(all[key])})
+	}
+	return out
+}
+
+// option is one thing a class can say of a bucket.
+type option struct {
+	// wanted reports whether the class says anything.
+	wanted bool
+	// differs reads the bucket and compares.
+	differs func() (bool, error)
+	// write brings the bucket to the class.
+	write func() error
+}
+
+// configure brings a bucket to spec. A fresh bucket has nothing to compare.
+func (e *Engine) configure(ctx context.Context, name string, spec params.Bucket, fresh bool) error {
+	for _, o := range []option{
+		e.tagging(ctx, name, spec, fresh),
+		e.versioning(ctx, name, spec),
+		e.acl(ctx, name, spec),
+		e.policy(ctx, name, spec),
+	} {
+		if !o.wanted {
+			continue
+		}
+		if !fresh {
+			differs, err := o.differs()
+			if err != nil {
+				return err
+			}
+			if !differs {
+				continue
+			}
+		}
+		if err := o.write(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Engine) tagging(ctx context.Context, name string, spec params.Bucket, fresh bool) option {
+	want := e.tags(spec)
+	return option{
+		wanted: !fresh, // CreateBucket has set them
+		differs: func() (bool, error) {
+			have, err := e.s3.GetBucketTagging(ctx, &s3.GetBucketTaggingInput{Bucket: &name})
+			if err != nil {
+				return false, classify(err, "GetBucketTagging", name)
+			}
+			slices.SortFunc(have.TagSet, func(a, b types.Tag) int { return compare(a.Key, b.Key) })
+			return !slices.EqualFunc(have.TagSet, want, func(a, b types.Tag) bool {
+				return compare(a.Key, b.Key) == 0 && compare(a.Value, b.Value) == 0
+			}), nil
+		},
+		write: func() error {
+			_, err := e.s3.PutBucketTagging(ctx, &s3.PutBucketTaggingInput{Bucket: &name, Tagging: &types.Tagging{TagSet: want}})
+			return classify(err, "PutBucketTagging", name)
+		},
+	}
+}
+
+func (e *Engine) versioning(ctx context.Context, name string, spec params.Bucket) option {
+	want := types.BucketVersioningStatus(spec.Versioning)
+	return option{
+		wanted: want != "",
+		differs: func() (bool, error) {
+			have, err := e.s3.GetBucketVersioning(ctx, &s3.GetBucketVersioningInput{Bucket: &name})
+			if err != nil {
+				return false, classify(err, "GetBucketVersioning", name)
+			}
+			return have.Status != want, nil
+		},
+		write: func() error {
+			_, err := e.s3.PutBucketVersioning(ctx, &s3.PutBucketVersioningInput{
+				Bucket: &name, VersioningConfiguration: &types.VersioningConfiguration{Status: want},
+			})
+			return classify(err, "PutBucketVersioning", name)
+		},
+	}
+}
+
+func (e *Engine) policy(ctx context.Context, name string, spec params.Bucket) option {
+	want := spec.PolicyFor(name)
+	return option{
+		wanted: want != "",
+		differs: func() (bool, error) {
+			have, err := e.s3.GetBucketPolicy(ctx, &s3.GetBucketPolicyInput{Bucket: &name})
+			if code(err) == "NoSuchBucketPolicy" {
+				return true, nil
+			}
+			if err != nil {
+				return false, classify(err, "GetBucketPolicy", name)
+			}
+			canonical, err := params.CanonicalPolicy(aws.ToString(have.Policy))
+			return err != nil || canonical != want, nil
+		},
+		write: func() error {
+			_, err := e.s3.PutBucketPolicy(ctx, &s3.PutBucketPolicyInput{Bucket: &name, Policy: &want})
+			return classify(err, "PutBucketPolicy", name)
+		},
+	}
+}
+
+func compare(a, b *string) int {
+	switch x, y := aws.ToString(a), aws.ToString(b); {
+	case x < y:
+		return -1
+	case x > y:
+		return 1
+	}
+	return 0
+}
+
+// on names a bucket in a message; calls without one name nothing.
+func on(bucket string) string {
+	if bucket == "" {
+		return ""
+	}
+	return fmt.Sprintf(" for bucket %s", bucket)
+}
