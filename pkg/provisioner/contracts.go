@@ -1,0 +1,189 @@
+package provisioner
+
+import (
+	"context"
+
+	"k8s.io/klog/v2"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+)
+
+// openContract returns where the contract's buckets can be. The first call of
+// a process signs the contract or brings it to its terms, and gets the
+// contract's own key if the journal has none; later ones ask nobody.
+func (p *Provisioner) openContract(ctx context.Context, id cosi.ContractID, terms config.Terms, region string) ([]cosi.Endpoint, error) {
+	if endpoints, ok := p.opened(id); ok {
+		return endpoints, nil
+	}
+	unlock, err := p.locks.acquire(ctx, exclusive("opening", id))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if endpoints, ok := p.opened(id); ok {
+		return endpoints, nil
+	}
+
+	provider := p.Backends[id.Backend].Provider
+	if region != "" && region != terms.Region {
+		// A class with a wrong region must not cost a contract.
+		regions, err := provider.Regions(ctx)
+		if err != nil {
+			return nil, fault.In(err, "contract %s", id)
+		}
+		if _, err := regionOf(regions, region, id); err != nil {
+			return nil, err
+		}
+	}
+	record, err := p.Journal.Contract(ctx, id)
+	if fault.Is(err, fault.NotFound) {
+		record = &journal.Contract{ID: id, Phase: journal.Intent, Proposed: propose()}
+		err = fasterElsewhere(p.Journal.SaveContract(ctx, record))
+	}
+	if err != nil {
+		return nil, err
+	}
+	have, err := provider.EnsureContract(ctx, p.specOf(id, terms))
+	if err != nil {
+		if fault.Is(err, fault.InvalidArgument) || fault.Is(err, fault.Unsupported) {
+			err = fault.As(fault.FailedPrecondition, err) // the terms are at fault, not the request
+		}
+		return nil, err
+	}
+	if err := usable(have); err != nil {
+		return nil, err
+	}
+	if record.Phase != journal.Done {
+		pair, err := provider.IssueKey(ctx, contract.IssueKeyRequest{Contract: id.Contract, Slot: cosi.ContractSlot, Proposed: record.Proposed})
+		if err != nil {
+			return nil, err
+		}
+		record.Phase, record.Issued = journal.Done, pair
+		if err := p.Journal.SaveContract(ctx, record); err != nil {
+			return nil, fasterElsewhere(err)
+		}
+		p.acknowledge(ctx, id, p.Backends[id.Backend], record.Proposed)
+		klog.FromContext(ctx).Info("Contract in use", "contract", id)
+	}
+	p.mu.Lock()
+	p.contracts[id] = have.Endpoints
+	p.mu.Unlock()
+	return have.Endpoints, nil
+}
+
+func (p *Provisioner) specOf(id cosi.ContractID, t config.Terms) contract.Spec {
+	return contract.Spec{
+		Name: id.Contract, Owner: p.Owner, Display: t.DisplayName, Region: t.Region, Plan: t.Plan, Labels: t.Labels, Suspend: t.Suspend,
+		Quota: contract.Quota{MaxBuckets: t.Quota.MaxBuckets, MaxKeys: t.Quota.MaxKeys},
+	}
+}
+
+// usable says why a contract takes no buckets and keys now.
+func usable(c contract.Contract) error {
+	why := ""
+	if c.Message != "" {
+		why = " (" + c.Message + ")"
+	}
+	switch c.State {
+	case contract.StateActive:
+		return nil
+	case contract.StatePending:
+		f := fault.New(fault.Pending, "contract %s is pending%s; the call is repeated until it is active", c.Name, why)
+		f.RetryAfter = c.RetryAfter
+		return f
+	case contract.StateSuspended:
+		return fault.New(fault.FailedPrecondition, "contract %s is suspended%s; resume it first", c.Name, why)
+	case contract.StateCancelling:
+		return fault.New(fault.Pending, "contract %s is being cancelled%s; wait until it is gone", c.Name, why)
+	}
+	return fault.New(fault.FailedPrecondition, "contract %s has failed%s; ask the storage service's operator", c.Name, why)
+}
+
+func (p *Provisioner) opened(id cosi.ContractID) ([]cosi.Endpoint, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	endpoints, ok := p.contracts[id]
+	return endpoints, ok
+}
+
+// endpoints is openContract for a contract that must not be signed for the
+// sake of the call: NotFound if the journal or the service has none.
+func (p *Provisioner) endpoints(ctx context.Context, id cosi.ContractID) ([]cosi.Endpoint, error) {
+	if endpoints, ok := p.opened(id); ok {
+		return endpoints, nil
+	}
+	if _, err := p.Journal.Contract(ctx, id); err != nil {
+		return nil, err
+	}
+	have, err := p.Backends[id.Backend].Provider.GetContract(ctx, id.Contract)
+	return have.Endpoints, err
+}
+
+// forget drops what the process remembers of a contract.
+func (p *Provisioner) forget(id cosi.ContractID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.contracts, id)
+	for key := range p.engines {
+		if key.contract == id {
+			delete(p.engines, key)
+		}
+	}
+}
+
+// engine returns what acts on buckets with the contract's own key, as the
+// journal has it; NotFound if it has none.
+func (p *Provisioner) engine(ctx context.Context, id cosi.ContractID, endpoint cosi.Endpoint) (*bucket.Engine, error) {
+	record, err := p.Journal.Contract(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if record.Phase != journal.Done {
+		return nil, fault.New(fault.NotFound, "contract %s has no key yet", id)
+	}
+	key := engineKey{contract: id, endpoint: endpoint, accessKeyID: record.Issued.AccessKeyID}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.engines[key] == nil {
+		p.engines[key] = p.Backends[id.Backend].Engine(endpoint, record.Issued)
+	}
+	return p.engines[key], nil
+}
+
+// explain looks behind a refusal of the contract's own key: the contract may
+// be suspended or gone, or the key was taken away behind the driver's back and
+// is then issued anew by the next call.
+func (p *Provisioner) explain(ctx context.Context, id cosi.ContractID, err error) error {
+	if !fault.Is(err, fault.PermissionDenied) {
+		return err
+	}
+	have, lookup := p.Backends[id.Backend].Provider.GetContract(ctx, id.Contract)
+	if lookup == nil {
+		if state := usable(have); state != nil {
+			p.forget(id)
+			return state
+		}
+		if !bucket.KeyRefused(err) {
+			return err
+		}
+	} else if !fault.Is(lookup, fault.NotFound) {
+		return err
+	}
+	p.forget(id)
+	record, read := p.Journal.Contract(ctx, id)
+	if read != nil {
+		return err
+	}
+	record.Phase, record.Proposed = journal.Intent, propose()
+	if write := p.Journal.SaveContract(ctx, record); write != nil {
+		return err
+	}
+	p.Repaired("contract-key")
+	klog.FromContext(ctx).Info("The storage no longer knows the contract's own key; the next call gets a new one", "contract", id)
+	return fault.Wrap(fault.Unavailable, err, "the storage no longer knows the key of contract %s; a new one is issued: repeat the call", id)
+}
