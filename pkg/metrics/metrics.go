@@ -1,0 +1,107 @@
+// Package metrics counts what the driver does, for Prometheus.
+//
+// Every name begins with contract_cosi_. Labels have few values: methods,
+// codes, operations and outcomes, never a bucket or a contract.
+package metrics
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+)
+
+// Metrics is one driver's set of metrics.
+type Metrics struct {
+	registry *prometheus.Registry
+	rpcs     *prometheus.HistogramVec
+	panics   prometheus.Counter
+	backend  *prometheus.CounterVec
+	journal  *prometheus.CounterVec
+	repairs  *prometheus.CounterVec
+}
+
+const namespace = "contract_cosi"
+
+// New returns an empty set that also describes the process.
+func New() *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		rpcs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "rpc_duration_seconds",
+			Help:    "Duration of RPCs by full method and gRPC code; its _count counts them.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		}, []string{"method", "code"}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: namespace, Name: "panics_total", Help: "RPCs that panicked and were answered with Internal.",
+		}),
+		backend: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "backend_calls_total",
+			Help: "Calls tried at storage services, by backend, operation and outcome (ok, or the kind of fault).",
+		}, []string{"backend", "operation", "outcome"}),
+		journal: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "journal_writes_total",
+			Help: "Durable writes to the journal by operation and outcome.",
+		}, []string{"operation", "outcome"}),
+		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "repairs_total",
+			Help: "Things lost behind the driver's back and made anew, by what they were.",
+		}, []string{"what"}),
+	}
+	m.registry.MustRegister(m.rpcs, m.panics, m.backend, m.journal, m.repairs,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Live adds gauges of the buckets and keys that count reports.
+func (m *Metrics) Live(buckets, keys func(context.Context) (int, error)) {
+	gauge := func(name, help string, count func(context.Context) (int, error)) {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, func() float64 {
+			n, err := count(context.Background())
+			if err != nil {
+				return 0
+			}
+			return float64(n)
+		}))
+	}
+	gauge("buckets", "Buckets in the journal.", buckets)
+	gauge("keys", "Keys in the journal.", keys)
+}
+
+// RPC records one call.
+func (m *Metrics) RPC(method, code string, took time.Duration) {
+	m.rpcs.WithLabelValues(method, code).Observe(took.Seconds())
+}
+
+// Panic records a call that panicked.
+func (m *Metrics) Panic() { m.panics.Inc() }
+
+// Backend returns what records the calls tried at one storage service.
+func (m *Metrics) Backend(name string) func(operation string, err error) {
+	return func(operation string, err error) { m.backend.WithLabelValues(name, operation, outcome(err)).Inc() }
+}
+
+// JournalWrite records a durable write.
+func (m *Metrics) JournalWrite(operation string, err error) {
+	m.journal.WithLabelValues(operation, outcome(err)).Inc()
+}
+
+// Repaired records something that was lost behind the driver's back and made anew.
+func (m *Metrics) Repaired(what string) { m.repairs.WithLabelValues(what).Inc() }
+
+// Handler serves the metrics.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+func outcome(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	return string(fault.KindOf(err))
+}

@@ -1,0 +1,146 @@
+// Package server puts the driver on its unix socket.
+//
+// It owns what every RPC of every COSI version has in common: the deadline
+// that the sidecars do not set, the answer to a panic, one log line and one
+// measurement a call, health, reflection and a bounded stop. What the RPCs
+// mean is the business of server/v1alpha1, which translates them.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+	"k8s.io/klog/v2"
+)
+
+// Recorder hears of every RPC.
+type Recorder interface {
+	RPC(method, code string, took time.Duration)
+	Panic()
+}
+
+// Config makes a Server.
+type Config struct {
+	// CallTimeout bounds each RPC.
+	CallTimeout time.Duration
+	// Recorder hears of every RPC.
+	Recorder Recorder
+	// Ready reports why a call could not be served now; nil if it could.
+	Ready func(context.Context) error
+	// Register adds the COSI services.
+	Register func(*grpc.Server)
+}
+
+// Server is the gRPC server.
+type Server struct{ grpc *grpc.Server }
+
+// New returns a server with health and reflection beside the COSI services.
+// log is what each call's logger derives from.
+func New(log klog.Logger, c Config) *Server {
+	i := interceptor{log: log, Config: c}
+	s := grpc.NewServer(grpc.ChainUnaryInterceptor(i.record, i.bound, i.recover))
+	c.Register(s)
+	grpc_health_v1.RegisterHealthServer(s, &health{ready: c.Ready})
+	reflection.Register(s)
+	return &Server{grpc: s}
+}
+
+// Serve answers calls until ctx ends, then stops: no new call, and those under
+// way have the grace time to finish. It returns nil after a stop that was asked for.
+func (s *Server) Serve(ctx context.Context, listener net.Listener, grace time.Duration) error {
+	failed := make(chan error, 1)
+	go func() { failed <- s.grpc.Serve(listener) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("socket: %w", err)
+	case <-ctx.Done():
+	}
+	var stopped sync.WaitGroup
+	stopped.Go(s.grpc.GracefulStop)
+	timer := time.AfterFunc(grace, s.grpc.Stop)
+	stopped.Wait()
+	timer.Stop()
+	if err := <-failed; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("socket: %w", err)
+	}
+	return nil
+}
+
+type interceptor struct {
+	log klog.Logger
+	Config
+}
+
+// record logs and measures the outcome. Requests and responses are not logged:
+// parameters and credentials are in them.
+func (i interceptor) record(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	start := time.Now()
+	log := i.log.WithValues("method", info.FullMethod)
+	resp, err := handle(klog.NewContext(ctx, log), req)
+	took, code := time.Since(start), status.Code(err)
+	i.Recorder.RPC(info.FullMethod, code.String(), took)
+	if err != nil {
+		log.V(2).Info("Call failed", "code", code, "message", status.Convert(err).Message(), "took", took)
+	} else {
+		log.V(2).Info("Call done", "took", took)
+	}
+	return resp, err
+}
+
+func (i interceptor) bound(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	ctx, cancel := context.WithTimeout(ctx, i.CallTimeout)
+	defer cancel()
+	return handle(ctx, req)
+}
+
+// recover answers a panic with Internal. An empty OK, which a handler that
+// returns nil would send, tells the sidecar that all went well.
+func (i interceptor) recover(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
+	defer func() {
+		if what := recover(); what != nil {
+			i.Recorder.Panic()
+			klog.FromContext(ctx).Error(fmt.Errorf("panic: %v", what), "A call panicked; this is a defect of the driver", "stack", string(debug.Stack()))
+			resp, err = nil, status.Error(codes.Internal, "the driver has a defect; see its log")
+		}
+	}()
+	return handle(ctx, req)
+}
+
+// The health service's names: "" says that the process answers, ReadyService
+// that it could serve a call now.
+const ReadyService = "ready"
+
+// ReasonHeader carries why ReadyService is not serving.
+const ReasonHeader = "reason"
+
+type health struct {
+	grpc_health_v1.UnimplementedHealthServer
+	ready func(context.Context) error
+}
+
+// Check implements the gRPC health protocol.
+func (h *health) Check(ctx context.Context, req *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	answer := &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}
+	switch req.GetService() {
+	case "":
+	case ReadyService:
+		if err := h.ready(ctx); err != nil {
+			answer.Status = grpc_health_v1.HealthCheckResponse_NOT_SERVING
+			_ = grpc.SetHeader(ctx, metadata.Pairs(ReasonHeader, err.Error()))
+		}
+	default:
+		return nil, status.Errorf(codes.NotFound, "the health service knows %q and %q", "", ReadyService)
+	}
+	return answer, nil
+}
