@@ -1,0 +1,156 @@
+// Package driver puts the parts together: configuration, storage services,
+// journal, use cases and server. It is the only package that knows all of
+// them, and the arrows between them end here.
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/contractapi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/server"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/server/v1alpha1"
+)
+
+// Options are what a start of the driver says beside the configuration file.
+type Options struct {
+	// Socket is where the sidecar connects.
+	Socket server.Socket
+	// HTTPAddress serves metrics and probes; "" turns them off.
+	HTTPAddress string
+	// Grace bounds how long a stop waits for calls under way.
+	Grace time.Duration
+	// Started, which may be nil, hears where HTTP is served once both
+	// listeners are open.
+	Started func(httpAddress string)
+}
+
+// Run serves until ctx ends. It returns an error for any fault at the start,
+// and nil after a stop that was asked for.
+func Run(ctx context.Context, c *config.Config, o Options) (err error) {
+	log := klog.FromContext(ctx)
+	m := metrics.New()
+	store, err := journal.OpenFile(c.Journal.File, m.JournalWrite)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	records := journal.New(store)
+	m.Live(
+		func(ctx context.Context) (int, error) { return records.Count(ctx, journal.Buckets) },
+		func(ctx context.Context) (int, error) { return records.Count(ctx, journal.Accounts) },
+	)
+	backends, err := newBackends(c, m)
+	if err != nil {
+		return err
+	}
+	p := provisioner.New(provisioner.Config{
+		Owner: c.Driver.Owner, Backends: backends, Terms: c.Terms, Journal: records, Repaired: m.Repaired,
+	})
+	ready := server.Readiness(p.Check)
+	v1 := &v1alpha1.Server{Name: c.Driver.Name, Provisioner: p}
+	grpcServer := server.New(log, server.Config{CallTimeout: c.Driver.CallTimeout, Recorder: m, Ready: ready, Register: v1.Register})
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	httpAddress, httpDone, err := serveHTTP(ctx, cancel, o.HTTPAddress, server.HTTP(m.Handler(), ready))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		cancel()
+		err = errors.Join(err, <-httpDone)
+	}()
+	listener, err := o.Socket.Listen(ctx)
+	if err != nil {
+		return err
+	}
+	log.Info("Serving COSI v1alpha1", "driver", c.Driver.Name, "endpoint", o.Socket.Endpoint, "http", httpAddress)
+	if o.Started != nil {
+		o.Started(httpAddress)
+	}
+	err = grpcServer.Serve(ctx, listener, o.Grace)
+	log.Info("Stopped")
+	return err
+}
+
+// serveHTTP answers probes and metrics until ctx ends; stop is called if the
+// listener fails, because a driver without its probes is not well.
+func serveHTTP(ctx context.Context, stop func(), address string, handler http.Handler) (string, <-chan error, error) {
+	done := make(chan error, 1)
+	if address == "" {
+		done <- nil
+		return "", done, nil
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return "", nil, fmt.Errorf("http endpoint: %w", err)
+	}
+	const slowClient = 10 * time.Second
+	s := &http.Server{Handler: handler, ReadHeaderTimeout: slowClient, WriteTimeout: slowClient}
+	go func() {
+		<-ctx.Done()
+		_ = s.Close() // probes have nothing to finish
+	}()
+	go func() {
+		err := s.Serve(listener)
+		if errors.Is(err, http.ErrServerClosed) {
+			err = nil
+		}
+		done <- err
+		stop()
+	}()
+	return listener.Addr().String(), done, nil
+}
+
+func newBackends(c *config.Config, m *metrics.Metrics) (map[string]provisioner.Backend, error) {
+	out := make(map[string]provisioner.Backend, len(c.Backends))
+	for _, b := range c.Backends {
+		token, err := config.ReadSecret(b.ContractAPI.TokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("backend %s: %w", b.Name, err)
+		}
+		client := &http.Client{Transport: newTransport()}
+		observe := m.Backend(b.Name)
+		provider, err := contractapi.New(contractapi.Config{URL: b.ContractAPI.URL, Token: token, HTTP: client, Observe: observe})
+		if err != nil {
+			return nil, fmt.Errorf("backend %s: %w", b.Name, err)
+		}
+		out[b.Name] = provisioner.Backend{
+			Provider: provider,
+			Engine: func(at cosi.Endpoint, key secret.KeyPair) *bucket.Engine {
+				return bucket.New(bucket.Config{Endpoint: at, Key: key, Owner: c.Driver.Owner, HTTP: client, Observe: observe})
+			},
+		}
+	}
+	return out, nil
+}
+
+// newTransport keeps as many connections open as a busy sidecar makes calls at
+// once (v0.2.2: 40 workers for each kind of object), and gives up on a service
+// that takes a request and says nothing.
+func newTransport() *http.Transport {
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		MaxIdleConns:          0,
+		MaxIdleConnsPerHost:   80,
+		IdleConnTimeout:       90 * time.Second,
+		TLSHandshakeTimeout:   5 * time.Second,
+		ResponseHeaderTimeout: 20 * time.Second,
+		ForceAttemptHTTP2:     true,
+	}
+}
