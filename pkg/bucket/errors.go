@@ -88,7 +88,7 @@ func classify(err error, operation, bucket string) error {
 	}
 	var answer smithy.APIError
 	var response *smithyhttp.ResponseError
-	hasStatus := errors.As(err, &response) && response.Response != nil
+	hasStatus := errors.As(err, &response) && response.Response != nil && response.HTTPStatusCode() != 0 // 0: no answer came
 	switch {
 	case errors.As(err, &answer):
 		kind, known := kinds[answer.ErrorCode()]

@@ -1,0 +1,55 @@
+# Everything runs with Go, make and git alone. Where there is a C compiler, the
+# tests run with the race detector.
+
+GO      ?= go
+TOOL     = $(GO) tool -modfile=test/tools/go.mod
+API      = pkg/contract/contractapi/openapi.yaml
+APIDIRS  = pkg/contract/contractapi/internal/api cmd/contractd/internal/api
+FUZZTIME ?= 10s
+
+RACE := $(shell command -v gcc >/dev/null 2>&1 && [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo -race)
+
+.PHONY: help
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+.PHONY: build
+build: ## build the driver and contractd into bin/
+	@echo "Building the driver (the first time takes a minute) ..."
+	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/contract-cosi-driver ./cmd/contract-cosi-driver
+	@echo "Building contractd with its S3 server (the first time takes two minutes) ..."
+	@cd cmd/contractd && CGO_ENABLED=0 $(GO) build -trimpath -o ../../bin/contractd .
+
+.PHONY: demo
+demo: build ## walk the main job on this machine, step by step
+	@$(GO) run ./test/demo
+
+.PHONY: run
+run: build ## leave contractd and the driver running, with lines to try
+	@$(GO) run ./test/demo -keep
+
+.PHONY: test
+test: ## run all tests
+	@echo "Testing the driver against contractd$(if $(RACE),, (no C compiler: without the race detector)) ..."
+	$(GO) test $(RACE) -timeout 20m ./...
+	cd cmd/contractd && $(GO) test $(RACE) -timeout 10m ./...
+
+.PHONY: fuzz
+fuzz: ## fuzz whatever parses, FUZZTIME (10s) each
+	@$(GO) list -f '{{.ImportPath}} {{.Dir}}' ./pkg/... | while read pkg dir; do \
+		for f in $$(cat $$dir/*_test.go 2>/dev/null | sed -nE 's/^func (Fuzz[A-Za-z0-9]+)\(.*/\1/p'); do \
+			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+		done; done
+
+.PHONY: bench
+bench: build ## measure the driver beside the bare calls; writes test/bench/RESULTS.md and .json
+	@$(GO) run ./test/bench
+
+.PHONY: generate
+generate: ## write all that is generated, without a network
+	@for d in $(APIDIRS); do $(TOOL) oapi-codegen -config $$d/config.yaml -o $$d/api.gen.go $(API); done
+	@$(GO) test ./pkg/params -run TestReference -update >/dev/null
+
+.PHONY: verify
+verify: ## prove that nothing generated is stale and that the code is tidy
+	@bash test/verify.sh
