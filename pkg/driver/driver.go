@@ -83,6 +83,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		o.Started(httpAddress)
 	}
 	err = grpcServer.Serve(ctx, listener, o.Grace)
+	p.Wait()
 	log.Info("Stopped")
 	return err
 }

@@ -5,8 +5,7 @@
 // and restarts, and a repeated grant has to answer the same key: a new one
 // leaks, a changed one kills the application that holds the first. And a
 // storage service often shows a secret once only. So the driver writes ahead:
-// an intent before it asks the service for anything, the result before it
-// answers. What was in flight when a process died is found as an intent and
+// an intent before it asks for a key, the key before it answers. What was in flight when a process died is found as an intent and
 // carried on.
 //
 // The journal also proves ownership. A bucket without a record and without the
@@ -62,8 +61,8 @@ const (
 
 // Key names an entry: its kind and the id of the thing.
 type Key struct {
-	Kind RecordKind
-	ID   string
+	Kind RecordKind `json:"kind"`
+	ID   string     `json:"id"`
 }
 
 // String returns "kind/id".
@@ -71,15 +70,15 @@ func (k Key) String() string { return string(k.Kind) + "/" + k.ID }
 
 // Entry is a record as a store keeps it.
 type Entry struct {
-	Key Key
+	Key Key `json:"key"`
 	// Refs are the entries that this one hangs on: a bucket on its contract,
 	// an account on its buckets. They never change.
-	Refs []Key
+	Refs []Key `json:"refs,omitempty"`
 	// Value is the record in JSON. It holds secrets.
-	Value []byte
+	Value json.RawMessage `json:"value"`
 	// Version is the store's, and changes with every write. It is empty in an
 	// entry that was not read from a store.
-	Version string
+	Version string `json:"version"`
 }
 
 // Phase says how far a record's thing has come.
@@ -107,15 +106,16 @@ type Contract struct {
 	entry Entry
 }
 
-// Bucket is the record of a bucket the driver has made.
+// Bucket is the record of a bucket the driver has made. It has no phase: a
+// bucket carries the driver's mark from its first moment, so one that was made
+// and not yet recorded is known for the driver's own.
 type Bucket struct {
-	ID    cosi.BucketID
-	Phase Phase
+	ID cosi.BucketID
 	// Spec is what its class asked for.
 	Spec params.Bucket
 	// Endpoint is where it is reached.
 	Endpoint cosi.Endpoint
-	// CreatedAt is when the intent was written.
+	// CreatedAt is when it was made.
 	CreatedAt time.Time
 
 	entry Entry
@@ -185,7 +185,7 @@ func (j *Journal) Bucket(ctx context.Context, id cosi.BucketID) (*Bucket, error)
 	if err := decode(e, &v); err != nil {
 		return nil, err
 	}
-	return &Bucket{ID: id, Phase: v.Phase, Spec: v.Spec, Endpoint: v.Endpoint, CreatedAt: v.CreatedAt, entry: e}, nil
+	return &Bucket{ID: id, Spec: v.Spec, Endpoint: v.Endpoint, CreatedAt: v.CreatedAt, entry: e}, nil
 }
 
 // Account returns the record of an access; NotFound if there is none.
@@ -236,7 +236,7 @@ func (j *Journal) SaveContract(ctx context.Context, c *Contract) error {
 
 // SaveBucket is [Journal.SaveContract] for buckets.
 func (j *Journal) SaveBucket(ctx context.Context, b *Bucket) error {
-	v := storedBucket{Phase: b.Phase, Spec: b.Spec, Endpoint: b.Endpoint, CreatedAt: b.CreatedAt}
+	v := storedBucket{Spec: b.Spec, Endpoint: b.Endpoint, CreatedAt: b.CreatedAt}
 	return j.save(ctx, &b.entry, bucketKey(b.ID), []Key{contractKey(b.ID.ContractID)}, v)
 }
 
@@ -312,7 +312,6 @@ type (
 		Issued   storedPair `json:"issued,omitzero"`
 	}
 	storedBucket struct {
-		Phase     Phase         `json:"phase"`
 		Spec      params.Bucket `json:"spec"`
 		Endpoint  cosi.Endpoint `json:"endpoint"`
 		CreatedAt time.Time     `json:"createdAt"`

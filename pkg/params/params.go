@@ -101,7 +101,7 @@ type row[T any] struct {
 // InvalidArgument that names every fault.
 func ParseBucket(in map[string]string) (Bucket, error) {
 	out := Bucket{OnDelete: Refuse}
-	errs := parse(bucketTable(), in, &out)
+	errs := bucketTable.parse(in, &out)
 	if out.ACL != "" && !out.Grants.IsZero() {
 		errs = append(errs, fmt.Errorf("acl and grant… exclude each other: S3 takes one of them"))
 	}
@@ -111,35 +111,47 @@ func ParseBucket(in map[string]string) (Bucket, error) {
 // ParseAccess reads the parameters of a BucketAccessClass; see [ParseBucket].
 func ParseAccess(in map[string]string) (Access, error) {
 	out := Access{Mode: cosi.ReadWrite}
-	errs := parse(accessTable(), in, &out)
+	errs := accessTable.parse(in, &out)
 	return out, invalid(BucketAccessClass, errs)
 }
 
 // Table returns all parameters, those of the BucketClass first.
 func Table() []Parameter {
 	var out []Parameter
-	for _, r := range bucketTable() {
+	for _, r := range bucketTable.rows {
 		out = append(out, r.Parameter)
 	}
-	for _, r := range accessTable() {
+	for _, r := range accessTable.rows {
 		out = append(out, r.Parameter)
 	}
 	return out
 }
 
-func parse[T any](table []row[T], in map[string]string, out *T) []error {
+// table is the rows of one class, in the order of the reference and by name.
+type table[T any] struct {
+	rows  []row[T]
+	named map[string]row[T]
+}
+
+func newTable[T any](rows []row[T]) table[T] {
+	t := table[T]{rows: rows, named: make(map[string]row[T], len(rows))}
+	for _, r := range rows {
+		t.named[r.Name] = r
+	}
+	return t
+}
+
+func (t table[T]) parse(in map[string]string, out *T) []error {
 	var errs []error
-	known := make(map[string]row[T], len(table))
-	for _, r := range table {
-		known[r.Name] = r
+	for _, r := range t.rows {
 		if _, given := in[r.Name]; r.Required && !given {
 			errs = append(errs, fmt.Errorf("%s is missing: %s", r.Name, r.Text))
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(in)) {
-		r, ok := known[key]
+		r, ok := t.named[key]
 		if !ok {
-			errs = append(errs, unknown(key, slices.Sorted(maps.Keys(known))))
+			errs = append(errs, unknown(key, slices.Sorted(maps.Keys(t.named))))
 			continue
 		}
 		if err := r.set(out, in[key]); err != nil {

@@ -22,7 +22,10 @@ const (
 
 const grantees = "comma-separated `id=…`, `uri=…` or `emailAddress=…`"
 
-func bucketTable() []row[Bucket] {
+// bucketTable is what a BucketClass may say.
+var bucketTable = newTable(bucketRows())
+
+func bucketRows() []row[Bucket] {
 	grant := func(name, permission string, list func(*Grants) *[]string) row[Bucket] {
 		return row[Bucket]{
 			Parameter{Name: name, Class: BucketClass, Type: grantees, Text: "grants " + permission + " on the bucket to others by ACL"},
@@ -87,7 +90,10 @@ func bucketTable() []row[Bucket] {
 	}
 }
 
-func accessTable() []row[Access] {
+// accessTable is what a BucketAccessClass may say.
+var accessTable = newTable(accessRows())
+
+func accessRows() []row[Access] {
 	return []row[Access]{
 		{
 			Parameter{Name: "access", Class: BucketAccessClass, Type: "`ReadWrite`, `ReadOnly` or `WriteOnly`", Default: "`ReadWrite`",

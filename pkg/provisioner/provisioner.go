@@ -61,7 +61,8 @@ type Config struct {
 // Provisioner carries out the use cases.
 type Provisioner struct {
 	Config
-	locks locks
+	locks      locks
+	background sync.WaitGroup // what is done after a call was answered
 
 	mu        sync.Mutex
 	contracts map[cosi.ContractID][]cosi.Endpoint // those known to be active, with their regions
@@ -79,6 +80,10 @@ type engineKey struct {
 func New(c Config) *Provisioner {
 	return &Provisioner{Config: c, contracts: map[cosi.ContractID][]cosi.Endpoint{}, engines: map[engineKey]*bucket.Engine{}}
 }
+
+// Wait waits for what is still done after calls were answered. It is bounded,
+// and no call may come any more.
+func (p *Provisioner) Wait() { p.background.Wait() }
 
 // undoTimeout bounds what is done after a call has failed or been given up.
 const undoTimeout = 10 * time.Second
@@ -103,19 +108,10 @@ func (p *Provisioner) CreateBucket(ctx context.Context, name string, parameters 
 	}
 	defer unlock()
 
-	record, err := p.Journal.Bucket(ctx, id)
-	switch {
-	case fault.Is(err, fault.NotFound):
-		record = &journal.Bucket{ID: id}
-	case err != nil:
-		return Bucket{}, err
-	case record.Phase == journal.Done:
-		if differing := differences(record.Spec, spec); len(differing) > 0 {
-			return Bucket{}, fault.New(fault.Mismatch, "bucket %s exists and was made with other parameters: %s differ; delete the bucket or restore its class", id, strings.Join(differing, ", "))
-		}
-		return Bucket{ID: id, Endpoint: record.Endpoint}, nil
+	made, err := p.recorded(ctx, id, spec)
+	if !fault.Is(err, fault.NotFound) {
+		return made, err
 	}
-
 	endpoints, err := p.openContract(ctx, id.ContractID, terms, spec.Region)
 	if err != nil {
 		return Bucket{}, err
@@ -128,24 +124,33 @@ func (p *Provisioner) CreateBucket(ctx context.Context, name string, parameters 
 	if err != nil {
 		return Bucket{}, err
 	}
-
-	resumed := record.Phase == journal.Intent
-	if !resumed || !reflect.DeepEqual(record.Spec, spec) || record.Endpoint != endpoint {
-		record.Phase, record.Spec, record.Endpoint, record.CreatedAt = journal.Intent, spec, endpoint, time.Now().UTC()
-		if err := p.Journal.SaveBucket(ctx, record); err != nil {
-			return Bucket{}, fasterElsewhere(err)
-		}
-	}
 	if err := engine.Create(ctx, id.Bucket, spec); err != nil {
-		p.undoCreate(ctx, engine, record, err)
+		p.undoCreate(ctx, engine, id, err)
 		return Bucket{}, p.explain(ctx, id.ContractID, fault.In(err, "bucket %s", id))
 	}
-	record.Phase = journal.Done
-	if err := p.Journal.SaveBucket(ctx, record); err != nil {
-		return Bucket{}, fasterElsewhere(err)
+	err = p.Journal.SaveBucket(ctx, &journal.Bucket{ID: id, Spec: spec, Endpoint: endpoint, CreatedAt: time.Now().UTC()})
+	switch {
+	case fault.Is(err, fault.Mismatch): // another process has just recorded it
+		return p.recorded(ctx, id, spec)
+	case err != nil:
+		p.undoCreate(ctx, engine, id, err)
+		return Bucket{}, err
 	}
-	klog.FromContext(ctx).V(4).Info("Bucket made", "bucket", id, "resumed", resumed)
+	klog.FromContext(ctx).V(4).Info("Bucket made", "bucket", id)
 	return Bucket{ID: id, Endpoint: endpoint}, nil
+}
+
+// recorded returns a bucket that the journal knows, if it was made as spec
+// says: NotFound if there is no record, Mismatch if it was made otherwise.
+func (p *Provisioner) recorded(ctx context.Context, id cosi.BucketID, spec params.Bucket) (Bucket, error) {
+	record, err := p.Journal.Bucket(ctx, id)
+	if err != nil {
+		return Bucket{}, err
+	}
+	if differing := differences(record.Spec, spec); len(differing) > 0 {
+		return Bucket{}, fault.New(fault.Mismatch, "bucket %s exists and was made with other parameters: %s differ; delete the bucket or restore its class", id, strings.Join(differing, ", "))
+	}
+	return Bucket{ID: id, Endpoint: record.Endpoint}, nil
 }
 
 // checkCreate reports all that can be wrong with a request before anything is made.
@@ -209,24 +214,24 @@ func regionOf(endpoints []cosi.Endpoint, region string, id cosi.ContractID) (cos
 
 // undoCreate takes back what a failed create has made, so that no bucket is
 // left that nobody will ever ask to delete: the v0.2.2 sidecar deletes only
-// what was made without an error. What cannot be undone stays an intent, and
-// the next attempt carries on from it.
-func (p *Provisioner) undoCreate(ctx context.Context, engine *bucket.Engine, record *journal.Bucket, cause error) {
+// what was made without an error. What cannot be undone carries the driver's
+// mark, and the next attempt carries on from it.
+func (p *Provisioner) undoCreate(ctx context.Context, engine *bucket.Engine, id cosi.BucketID, cause error) {
+	if fault.Is(cause, fault.Conflict) { // it is somebody else's
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	log := klog.FromContext(ctx).WithValues("bucket", record.ID, "cause", cause)
-	if !fault.Is(cause, fault.Conflict) { // which says that the bucket is somebody else's
-		ours, err := engine.Ours(ctx, record.ID.Bucket)
-		if err == nil && ours {
-			err = engine.Delete(ctx, record.ID.Bucket)
-		}
-		if err != nil && !fault.Is(err, fault.NotFound) {
-			log.V(2).Info("A failed create could not be undone; the next attempt carries on", "err", err)
-			return
-		}
+	_, err := p.Journal.Bucket(ctx, id)
+	if err == nil {
+		return // another process has made and recorded it meanwhile
 	}
-	if err := p.Journal.Delete(ctx, record); err != nil {
-		log.V(2).Info("The record of a failed create could not be removed; the next attempt carries on", "err", err)
+	ours, err := engine.Ours(ctx, id.Bucket)
+	if err == nil && ours {
+		err = engine.Delete(ctx, id.Bucket)
+	}
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		klog.FromContext(ctx).V(2).Info("A failed create could not be undone; the next attempt carries on", "bucket", id, "cause", cause, "err", err)
 	}
 }
 
@@ -302,16 +307,6 @@ func (p *Provisioner) deleteFromStorage(ctx context.Context, id cosi.BucketID, r
 	}
 	if err != nil {
 		return err
-	}
-	if record.Phase == journal.Intent {
-		// Whether it was made, and by whom, is not known.
-		ours, err := engine.Ours(ctx, id.Bucket)
-		if fault.Is(err, fault.NotFound) || err == nil && !ours {
-			return nil
-		}
-		if err != nil {
-			return p.explainDelete(ctx, id, err)
-		}
 	}
 	if record.Spec.OnDelete == params.Empty {
 		if err := revoke(); err != nil {
@@ -463,7 +458,7 @@ func (p *Provisioner) GrantAccess(ctx context.Context, name string, auth cosi.Au
 	if _, err := p.readyBuckets(ctx, id, grant); err != nil {
 		return Access{}, errors.Join(err, p.takeBack(ctx, id, backend, record))
 	}
-	p.acknowledge(ctx, id.ContractID, backend, record.Proposed)
+	p.background.Go(func() { p.acknowledge(context.WithoutCancel(ctx), id.ContractID, backend, record.Proposed) })
 	access.Key = pair
 	return access, nil
 }
@@ -521,7 +516,7 @@ func (p *Provisioner) readyBuckets(ctx context.Context, id cosi.AccountID, grant
 	for i, b := range grant.Buckets {
 		bucketID := bucketOf(id, b)
 		record, err := p.Journal.Bucket(ctx, bucketID)
-		if fault.Is(err, fault.NotFound) || err == nil && record.Phase != journal.Done {
+		if fault.Is(err, fault.NotFound) {
 			return nil, fault.New(fault.NotFound, "bucket %s does not exist, or was not made by this driver", bucketID)
 		}
 		if err != nil {
@@ -595,13 +590,16 @@ func (p *Provisioner) takeBack(ctx context.Context, id cosi.AccountID, backend B
 	return p.Journal.Delete(ctx, record)
 }
 
-// acknowledge tells the service that the key is safe in the journal. If it
-// does not hear, it keeps the secret for a repeat that never comes.
+// acknowledge tells the service that the key is safe in the journal. The
+// application need not wait for that: if the service does not hear, it keeps
+// the secret for a repeat that never comes.
 func (p *Provisioner) acknowledge(ctx context.Context, id cosi.ContractID, backend Backend, proposed secret.KeyPair) {
 	a, ok := backend.Provider.(contract.Acknowledger)
 	if !ok {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, undoTimeout)
+	defer cancel()
 	if err := a.AcknowledgeKey(ctx, id.Contract, proposed); err != nil {
 		klog.FromContext(ctx).V(2).Info("The service was not told that a key is safe", "contract", id, "err", err)
 	}

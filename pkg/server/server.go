@@ -49,7 +49,12 @@ type Server struct{ grpc *grpc.Server }
 // log is what each call's logger derives from.
 func New(log klog.Logger, c Config) *Server {
 	i := interceptor{log: log, Config: c}
-	s := grpc.NewServer(grpc.ChainUnaryInterceptor(i.record, i.bound, i.recover))
+	s := grpc.NewServer(
+		grpc.ChainUnaryInterceptor(i.record, i.bound, i.recover),
+		grpc.NumStreamWorkers(workers), // the SDK's deep stack would be grown anew in each call's goroutine
+		// A fixed window, since no message is large: measuring one costs a ping for each message.
+		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
+	)
 	c.Register(s)
 	grpc_health_v1.RegisterHealthServer(s, &health{ready: c.Ready})
 	reflection.Register(s)
@@ -77,6 +82,12 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, grace time.Du
 	return nil
 }
 
+// workers are goroutines kept for calls; more calls at once get their own.
+const workers = 16
+
+// window is how much a client may send before it hears back, in bytes.
+const window = 1 << 20
+
 type interceptor struct {
 	log klog.Logger
 	Config
@@ -91,7 +102,7 @@ func (i interceptor) record(ctx context.Context, req any, info *grpc.UnaryServer
 	took, code := time.Since(start), status.Code(err)
 	i.Recorder.RPC(info.FullMethod, code.String(), took)
 	if err != nil {
-		log.V(2).Info("Call failed", "code", code, "message", status.Convert(err).Message(), "took", took)
+		log.Info("Call failed", "code", code, "message", status.Convert(err).Message(), "took", took)
 	} else {
 		log.V(2).Info("Call done", "took", took)
 	}
