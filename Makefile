@@ -1,6 +1,9 @@
 # Everything runs with Go, make and git alone. Where there is a C compiler, the
 # tests run with the race detector.
 
+SHELL       := bash
+.SHELLFLAGS := -e -o pipefail -c
+
 GO      ?= go
 TOOL     = $(GO) tool -modfile=test/tools/go.mod
 API      = pkg/contract/contractapi/openapi.yaml
@@ -13,23 +16,30 @@ RACE := $(shell command -v gcc >/dev/null 2>&1 && [ "$$($(GO) env CGO_ENABLED)" 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
+# What go build -v prints, as progress: every 40th package, and all else.
+PROGRESS = awk '/[: ]/ {print; next} ++n % 40 == 0 {print "  " n " packages compiled"; fflush()}'
+
 .PHONY: build
 build: ## build the driver and contractd into bin/
-	@echo "Building the driver (the first time takes a minute) ..."
-	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/contract-cosi-driver ./cmd/contract-cosi-driver
-	@echo "Building contractd with its S3 server (the first time takes two minutes) ..."
-	@cd cmd/contractd && CGO_ENABLED=0 $(GO) build -trimpath -o ../../bin/contractd .
+	@echo "Building the driver (about a minute the first time) ..."
+	@CGO_ENABLED=0 $(GO) build -v -trimpath -o bin/contract-cosi-driver ./cmd/contract-cosi-driver 2>&1 | $(PROGRESS)
+	@echo "Building contractd with its S3 server (about two minutes the first time) ..."
+	@cd cmd/contractd && CGO_ENABLED=0 $(GO) build -v -trimpath -o ../../bin/contractd . 2>&1 | $(PROGRESS)
+
+bin/grpcurl: test/tools/go.mod
+	@echo "Building grpcurl (about half a minute the first time) ..."
+	@CGO_ENABLED=0 $(GO) build -v -modfile=test/tools/go.mod -o $@ github.com/fullstorydev/grpcurl/cmd/grpcurl 2>&1 | $(PROGRESS)
 
 .PHONY: demo
 demo: build ## walk the main job on this machine, step by step
 	@$(GO) run ./test/demo
 
 .PHONY: run
-run: build ## leave contractd and the driver running, with lines to try
+run: build bin/grpcurl ## leave contractd and the driver running, with lines to try
 	@$(GO) run ./test/demo -keep
 
 .PHONY: test
-test: ## run all tests
+test: bin/grpcurl ## run all tests
 	@echo "Testing the driver against contractd$(if $(RACE),, (no C compiler: without the race detector)) ..."
 	$(GO) test $(RACE) -timeout 20m ./...
 	cd cmd/contractd && $(GO) test $(RACE) -timeout 10m ./...

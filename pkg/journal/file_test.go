@@ -99,7 +99,7 @@ func must(t testing.TB, err error) {
 }
 
 func TestRecordsSurviveReopening(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "journal.db")
+	path := filepath.Join(t.TempDir(), "journal.log")
 	f := open(t, path)
 	fill(t, journal.New(f), 5)
 	must(t, f.Close())
@@ -118,7 +118,7 @@ func TestRecordsSurviveReopening(t *testing.T) {
 }
 
 func TestCompareAndSwap(t *testing.T) {
-	j := journal.New(open(t, filepath.Join(t.TempDir(), "journal.db")))
+	j := journal.New(open(t, filepath.Join(t.TempDir(), "journal.log")))
 	first := &journal.Account{ID: accountID(1), Phase: journal.Intent}
 	must(t, j.SaveAccount(t.Context(), first))
 	if err := j.SaveAccount(t.Context(), &journal.Account{ID: accountID(1)}); !fault.Is(err, fault.Mismatch) {
@@ -146,7 +146,7 @@ func TestCompareAndSwap(t *testing.T) {
 }
 
 func TestDeleteIsAllOrNone(t *testing.T) {
-	j := journal.New(open(t, filepath.Join(t.TempDir(), "journal.db")))
+	j := journal.New(open(t, filepath.Join(t.TempDir(), "journal.log")))
 	fill(t, j, 2)
 	a, err := j.Account(t.Context(), accountID(0))
 	must(t, err)
@@ -163,7 +163,7 @@ func TestDeleteIsAllOrNone(t *testing.T) {
 }
 
 func TestDependents(t *testing.T) {
-	j := journal.New(open(t, filepath.Join(t.TempDir(), "journal.db")))
+	j := journal.New(open(t, filepath.Join(t.TempDir(), "journal.log")))
 	fill(t, j, 12) // bucket-1 is the beginning of bucket-10
 	accounts, err := j.AccountsOn(t.Context(), bucketID(1))
 	if err != nil || len(accounts) != 1 || accounts[0].ID != accountID(1) {
@@ -188,7 +188,7 @@ func TestDependents(t *testing.T) {
 // Sixteen writers add one each to the same record until all have got through
 // thirty times: compare-and-swap loses none and the group commit mixes none up.
 func TestConcurrentWriters(t *testing.T) {
-	j := journal.New(open(t, filepath.Join(t.TempDir(), "journal.db")))
+	j := journal.New(open(t, filepath.Join(t.TempDir(), "journal.log")))
 	must(t, j.SaveContract(t.Context(), &journal.Contract{ID: contractID, Phase: journal.Intent, Proposed: pair("")}))
 	var group sync.WaitGroup
 	for w := range 16 {
@@ -223,7 +223,7 @@ func TestConcurrentWriters(t *testing.T) {
 }
 
 func TestClosedJournalRefusesWrites(t *testing.T) {
-	f := open(t, filepath.Join(t.TempDir(), "journal.db"))
+	f := open(t, filepath.Join(t.TempDir(), "journal.log"))
 	j := journal.New(f)
 	must(t, f.Close())
 	if err := j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)}); !fault.Is(err, fault.Unavailable) {
@@ -232,7 +232,7 @@ func TestClosedJournalRefusesWrites(t *testing.T) {
 }
 
 func TestSecondProcessIsRefused(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "journal.db")
+	path := filepath.Join(t.TempDir(), "journal.log")
 	open(t, path)
 	_, err := journal.OpenFile(path, nil)
 	if !fault.Is(err, fault.FailedPrecondition) || !strings.Contains(err.Error(), "in use by another process") {
@@ -244,7 +244,7 @@ func TestSecondProcessIsRefused(t *testing.T) {
 // left as it is, or nothing is missing.
 func TestDamagedFile(t *testing.T) {
 	dir := t.TempDir()
-	path := filepath.Join(dir, "journal.db")
+	path := filepath.Join(dir, "journal.log")
 	f := open(t, path)
 	const n = 40
 	fill(t, journal.New(f), n)
@@ -322,7 +322,7 @@ func TestFileThatMayNotBeWritten(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	must(t, os.Chmod(dir, 0o755))
-	path := filepath.Join(dir, "journal.db")
+	path := filepath.Join(dir, "journal.log")
 	f := open(t, path)
 	fill(t, journal.New(f), 3)
 	must(t, f.Close())
@@ -361,7 +361,7 @@ func fullDiskChild(dir string) int {
 		if err := os.WriteFile(ballast, make([]byte, 1200<<10), 0o600); err != nil {
 			return err
 		}
-		path := filepath.Join(dir, "journal.db")
+		path := filepath.Join(dir, "journal.log")
 		f, err := journal.OpenFile(path, nil)
 		if err != nil {
 			return err

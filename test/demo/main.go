@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -367,33 +366,44 @@ func fetch(ctx context.Context, url, token string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// wait prints lines to try, and waits for Ctrl-C.
+// wait makes a bucket and a key to it, prints lines to try, and waits for Ctrl-C.
 func (d *demo) wait(ctx context.Context) error {
-	name := "bucket-" + strings.ToLower(rand.Text()[:8])
-	id := "main.team-blue." + name
+	const bucket, account = "photos", "ba-web"
+	id, err := d.create(ctx, bucket, "team-blue")
+	if err != nil {
+		return err
+	}
+	key, err := d.grant(ctx, id, account, nil)
+	if err != nil {
+		return err
+	}
+	environment := filepath.Join(d.dir, "aws.env")
+	text := fmt.Sprintf("export AWS_ACCESS_KEY_ID=%s AWS_SECRET_ACCESS_KEY=%s AWS_DEFAULT_REGION=%s\n", key.id, key.secret, key.region)
+	if err := os.WriteFile(environment, []byte(text), 0o600); err != nil {
+		return err
+	}
 	socket := strings.TrimPrefix(d.driver.Endpoint, "unix://")
 	call := func(method, body string) {
 		if body != "" {
 			body = " -d '" + body + "'"
 		}
-		d.printf("go tool -modfile=test/tools/go.mod grpcurl -plaintext%s -unix %s %s\n", body, socket, method)
+		d.printf("bin/grpcurl -plaintext%s -unix %s %s\n", body, socket, method)
 	}
 	d.printf("# What the driver serves\n")
 	call("list", "")
 	call("cosi.v1alpha1.Identity/DriverGetInfo", "")
-	d.printf("\n# A bucket, and a key to it\n")
-	call("cosi.v1alpha1.Provisioner/DriverCreateBucket", `{"name": "`+name+`", "parameters": {"contract": "team-blue"}}`)
-	call("cosi.v1alpha1.Provisioner/DriverGrantBucketAccess", `{"bucket_id": "`+id+`", "name": "ba-1", "authentication_type": "Key"}`)
-	d.printf("\n# Use the key: put in what the grant has answered\n")
-	d.printf("export AWS_ACCESS_KEY_ID=… AWS_SECRET_ACCESS_KEY=… AWS_DEFAULT_REGION=us-east-1\n")
-	d.printf("echo hello | aws --endpoint-url %s s3 cp - s3://%s/hello.txt\n", d.contractd.S3, name)
-	d.printf("aws --endpoint-url %s s3 ls s3://%s\n", d.contractd.S3, name)
-	d.printf("aws --endpoint-url %s s3 rm s3://%s/hello.txt\n", d.contractd.S3, name)
+	d.printf("\n# A bucket, and a key to it. Both are there already: you get the same ones.\n")
+	call("cosi.v1alpha1.Provisioner/DriverCreateBucket", `{"name": "`+bucket+`", "parameters": {"contract": "team-blue"}}`)
+	call("cosi.v1alpha1.Provisioner/DriverGrantBucketAccess", `{"bucket_id": "`+id+`", "name": "`+account+`", "authentication_type": "Key"}`)
+	d.printf("\n# Use the key, with any S3 client\n. %s\n", environment)
+	d.printf("echo hello | aws --endpoint-url %s s3 cp - s3://%s/hello.txt\n", d.contractd.S3, bucket)
+	d.printf("aws --endpoint-url %s s3 ls s3://%s\n", d.contractd.S3, bucket)
+	d.printf("aws --endpoint-url %s s3 rm s3://%s/hello.txt\n", d.contractd.S3, bucket)
 	d.printf("\n# Take both away again\n")
-	call("cosi.v1alpha1.Provisioner/DriverRevokeBucketAccess", `{"bucket_id": "`+id+`", "account_id": "main.team-blue.ba-1"}`)
+	call("cosi.v1alpha1.Provisioner/DriverRevokeBucketAccess", `{"bucket_id": "`+id+`", "account_id": "`+key.account+`"}`)
 	call("cosi.v1alpha1.Provisioner/DriverDeleteBucket", `{"bucket_id": "`+id+`"}`)
 	d.printf("\n# How the driver is\n")
-	d.printf("bin/contract-cosi-driver check --endpoint %s\ncurl http://%s/metrics\n", d.driver.Endpoint, d.driver.HTTP)
+	d.printf("bin/contract-cosi-driver check --endpoint %s\ncurl http://%s/readyz\ncurl http://%s/metrics\n", d.driver.Endpoint, d.driver.HTTP, d.driver.HTTP)
 	d.printf("\nRunning until Ctrl-C.\n")
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

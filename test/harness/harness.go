@@ -290,7 +290,7 @@ backends:
     contractapi:
       url: %s
       tokenFile: %s
-%s`, filepath.Join(dir, "journal.db"), api, tokenFile, contracts)
+%s`, filepath.Join(dir, "journal.log"), api, tokenFile, contracts)
 }
 
 // S3 is a client as an application would make one from its Secret.

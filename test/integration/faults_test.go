@@ -450,7 +450,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	fail(l.delete(t, d.Conn))
 	e.http = d.HTTP
 	_, metrics := e.web("/metrics")
-	journal, err := os.ReadFile(filepath.Join(e.dir, "journal.db"))
+	journal, err := os.ReadFile(filepath.Join(e.dir, "journal.log"))
 	must(t, err)
 	allowed(t, "remove", remove(t, l.granted.client(), l.bucket, "x"))
 	must(t, l.revoke(t, d.Conn))
