@@ -32,11 +32,11 @@ bin/grpcurl: test/tools/go.mod
 
 .PHONY: demo
 demo: build ## walk the main job on this machine, step by step
-	@$(GO) run ./test/demo
+	@$(GO) build -o bin/demo ./test/demo && bin/demo
 
 .PHONY: run
 run: build bin/grpcurl ## leave contractd and the driver running, with lines to try
-	@$(GO) run ./test/demo -keep
+	@$(GO) build -o bin/demo ./test/demo && bin/demo -keep
 
 .PHONY: test
 test: bin/grpcurl ## run all tests
@@ -53,7 +53,7 @@ fuzz: ## fuzz whatever parses, FUZZTIME (10s) each
 
 .PHONY: bench
 bench: build ## measure the driver beside the bare calls; writes test/bench/RESULTS.md and .json
-	@$(GO) run ./test/bench
+	@$(GO) build -o bin/bench ./test/bench && bin/bench
 
 .PHONY: generate
 generate: ## write all that is generated, without a network
