@@ -45,9 +45,10 @@ type Config struct {
 
 // Engine makes, configures and deletes the buckets of one contract.
 type Engine struct {
-	s3       *s3.Client
-	owner    string
-	endpoint cosi.Endpoint
+	s3          *s3.Client
+	owner       string
+	endpoint    cosi.Endpoint
+	accessKeyID string
 }
 
 // The SDK repeats what failed in transit; the RPC's own deadline bounds it all.
@@ -59,8 +60,9 @@ const (
 // New returns an Engine; no call is made.
 func New(c Config) *Engine {
 	return &Engine{
-		owner:    c.Owner,
-		endpoint: c.Endpoint,
+		owner:       c.Owner,
+		endpoint:    c.Endpoint,
+		accessKeyID: c.Key.AccessKeyID,
 		s3: s3.New(s3.Options{
 			BaseEndpoint: aws.String(c.Endpoint.URL),
 			Region:       c.Endpoint.Region,
@@ -93,8 +95,8 @@ func observeAttempts(observe func(string, error)) func(*middleware.Stack) error 
 	}
 }
 
-// Endpoint is where the engine's buckets are reached.
-func (e *Engine) Endpoint() cosi.Endpoint { return e.endpoint }
+// AccessKeyID names the key that the engine acts with.
+func (e *Engine) AccessKeyID() string { return e.accessKeyID }
 
 // Create makes a bucket that carries the driver's mark from its first moment,
 // and configures it to spec. A bucket that exists with the mark, left by an

@@ -58,22 +58,33 @@ func (p *Provisioner) openContract(ctx context.Context, id cosi.ContractID, term
 	if err := usable(have); err != nil {
 		return nil, err
 	}
-	if record.Phase != journal.Done {
-		pair, err := provider.IssueKey(ctx, contract.IssueKeyRequest{Contract: id.Contract, Slot: cosi.ContractSlot, Proposed: record.Proposed})
-		if err != nil {
-			return nil, err
-		}
-		record.Phase, record.Issued = journal.Done, pair
-		if err := p.Journal.SaveContract(ctx, record); err != nil {
-			return nil, fasterElsewhere(err)
-		}
-		p.acknowledge(ctx, id, p.Backends[id.Backend], record.Proposed)
-		klog.FromContext(ctx).Info("Contract in use", "contract", id)
+	if err := p.issueContractKey(ctx, record); err != nil {
+		return nil, err
 	}
 	p.mu.Lock()
 	p.contracts[id] = have.Endpoints
 	p.mu.Unlock()
 	return have.Endpoints, nil
+}
+
+// issueContractKey gets the contract's own key, if the record has none yet.
+// NotFound if the service has no such contract.
+func (p *Provisioner) issueContractKey(ctx context.Context, record *journal.Contract) error {
+	if record.Phase == journal.Done {
+		return nil
+	}
+	backend := p.Backends[record.ID.Backend]
+	pair, err := backend.Provider.IssueKey(ctx, contract.IssueKeyRequest{Contract: record.ID.Contract, Slot: cosi.ContractSlot, Proposed: record.Proposed})
+	if err != nil {
+		return err
+	}
+	record.Phase, record.Issued = journal.Done, pair
+	if err := p.Journal.SaveContract(ctx, record); err != nil {
+		return fasterElsewhere(err)
+	}
+	p.acknowledge(ctx, record.ID, backend, record.Proposed)
+	klog.FromContext(ctx).Info("Contract in use", "contract", record.ID)
+	return nil
 }
 
 func (p *Provisioner) specOf(id cosi.ContractID, t config.Terms) contract.Spec {
@@ -136,15 +147,16 @@ func (p *Provisioner) forget(id cosi.ContractID) {
 	}
 }
 
-// engine returns what acts on buckets with the contract's own key, as the
-// journal has it; NotFound if it has none.
+// engine returns what acts on buckets with the contract's own key, which is
+// issued if it was lost; NotFound if there is no such contract, in the journal
+// or at the service.
 func (p *Provisioner) engine(ctx context.Context, id cosi.ContractID, endpoint cosi.Endpoint) (*bucket.Engine, error) {
 	record, err := p.Journal.Contract(ctx, id)
+	if err == nil {
+		err = p.issueContractKey(ctx, record)
+	}
 	if err != nil {
 		return nil, err
-	}
-	if record.Phase != journal.Done {
-		return nil, fault.New(fault.NotFound, "contract %s has no key yet", id)
 	}
 	key := engineKey{contract: id, endpoint: endpoint, accessKeyID: record.Issued.AccessKeyID}
 	p.mu.Lock()
@@ -158,7 +170,7 @@ func (p *Provisioner) engine(ctx context.Context, id cosi.ContractID, endpoint c
 // explain looks behind a refusal of the contract's own key: the contract may
 // be suspended or gone, or the key was taken away behind the driver's back and
 // is then issued anew by the next call.
-func (p *Provisioner) explain(ctx context.Context, id cosi.ContractID, err error) error {
+func (p *Provisioner) explain(ctx context.Context, id cosi.ContractID, engine *bucket.Engine, err error) error {
 	if !fault.Is(err, fault.PermissionDenied) {
 		return err
 	}
@@ -179,11 +191,13 @@ func (p *Provisioner) explain(ctx context.Context, id cosi.ContractID, err error
 	if read != nil {
 		return err
 	}
-	record.Phase, record.Proposed = journal.Intent, propose()
-	if write := p.Journal.SaveContract(ctx, record); write != nil {
-		return err
+	if record.Phase == journal.Done && record.Issued.AccessKeyID == engine.AccessKeyID() { // else somebody was faster
+		record.Phase, record.Proposed = journal.Intent, propose()
+		if write := p.Journal.SaveContract(ctx, record); write != nil && !fault.Is(write, fault.Mismatch) {
+			return err
+		}
+		p.Repaired("contract-key")
+		klog.FromContext(ctx).Info("The storage no longer knows the contract's own key; the next call gets a new one", "contract", id)
 	}
-	p.Repaired("contract-key")
-	klog.FromContext(ctx).Info("The storage no longer knows the contract's own key; the next call gets a new one", "contract", id)
 	return fault.Wrap(fault.Unavailable, err, "the storage no longer knows the key of contract %s; a new one is issued: repeat the call", id)
 }

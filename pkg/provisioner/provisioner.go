@@ -126,7 +126,7 @@ func (p *Provisioner) CreateBucket(ctx context.Context, name string, parameters 
 	}
 	if err := engine.Create(ctx, id.Bucket, spec); err != nil {
 		p.undoCreate(ctx, engine, id, err)
-		return Bucket{}, p.explain(ctx, id.ContractID, fault.In(err, "bucket %s", id))
+		return Bucket{}, p.explain(ctx, id.ContractID, engine, fault.In(err, "bucket %s", id))
 	}
 	err = p.Journal.SaveBucket(ctx, &journal.Bucket{ID: id, Spec: spec, Endpoint: endpoint, CreatedAt: time.Now().UTC()})
 	switch {
@@ -309,27 +309,38 @@ func (p *Provisioner) deleteFromStorage(ctx context.Context, id cosi.BucketID, r
 		return err
 	}
 	if record.Spec.OnDelete == params.Empty {
+		// The record says that the bucket was ours. Before its objects are
+		// deleted, so does the bucket.
+		ours, err := engine.Ours(ctx, id.Bucket)
+		switch {
+		case fault.Is(err, fault.NotFound):
+			return nil
+		case err != nil:
+			return p.explainDelete(ctx, id, engine, err)
+		case !ours:
+			return fault.New(fault.Conflict, "bucket %s has lost the driver's tag %s; it is not emptied: restore the tag, or empty and delete it by hand", id, cosi.OwnerTag)
+		}
 		if err := revoke(); err != nil {
 			return err
 		}
 		if err := engine.Empty(ctx, id.Bucket); err != nil {
-			return p.explainDelete(ctx, id, err)
+			return p.explainDelete(ctx, id, engine, err)
 		}
 	}
 	if err := engine.Delete(ctx, id.Bucket); err != nil {
-		return p.explainDelete(ctx, id, err)
+		return p.explainDelete(ctx, id, engine, err)
 	}
 	return nil
 }
 
 // explainDelete is explain, where a contract that is gone took its buckets with it.
-func (p *Provisioner) explainDelete(ctx context.Context, id cosi.BucketID, err error) error {
+func (p *Provisioner) explainDelete(ctx context.Context, id cosi.BucketID, engine *bucket.Engine, err error) error {
 	if fault.Is(err, fault.PermissionDenied) {
 		if _, lookup := p.Backends[id.Backend].Provider.GetContract(ctx, id.Contract); fault.Is(lookup, fault.NotFound) {
 			return nil
 		}
 	}
-	return p.explain(ctx, id.ContractID, fault.In(err, "bucket %s", id))
+	return p.explain(ctx, id.ContractID, engine, fault.In(err, "bucket %s", id))
 }
 
 // deleteUnrecorded deletes a bucket that the journal does not know, if its
@@ -355,13 +366,13 @@ func (p *Provisioner) deleteUnrecorded(ctx context.Context, id cosi.BucketID) er
 		case fault.Is(err, fault.NotFound):
 			continue
 		case err != nil:
-			return p.explainDelete(ctx, id, err)
+			return p.explainDelete(ctx, id, engine, err)
 		case !ours:
 			return fault.New(fault.Conflict, "bucket %s was not made by this driver; it is left alone: delete it with the contract's own key", id)
 		}
 		klog.FromContext(ctx).Info("A bucket with the driver's mark has no journal record; deleting it", "bucket", id)
 		if err := engine.Delete(ctx, id.Bucket); err != nil {
-			return p.explainDelete(ctx, id, err)
+			return p.explainDelete(ctx, id, engine, err)
 		}
 	}
 	return nil

@@ -391,5 +391,28 @@ func TestContractKeyLost(t *testing.T) {
 	if !strings.Contains(e.logs.String(), "no longer knows the contract's own key") {
 		t.Error("the log does not say so")
 	}
+	// The same when the next call is a delete: the bucket goes, not only its record.
+	e.api(http.MethodDelete, "/v1/contracts/"+contract+"/keys?slot="+cosi.ContractSlot, nil, nil)
+	expectCode(t, e.delete("main."+contract+"."+contract+"-a"), codes.Unavailable, "repeat the call")
 	must(t, e.delete("main."+contract+"."+contract+"-a"))
+	if got := e.buckets(contract); !slices.Equal(got, []string{contract + "-b"}) {
+		t.Errorf("buckets: %v", got)
+	}
+}
+
+// A bucket that took the name of one of the driver's is not emptied.
+func TestReplacedBucketIsNotEmptied(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, onDemand)
+	contract := newContract()
+	bucket := contract + "-x"
+	id := e.mustCreate(bucket, map[string]string{"contract": contract, "onDelete": "empty"})
+	owner := e.owner(contract)
+	_, err := owner.DeleteBucket(t.Context(), &s3.DeleteBucketInput{Bucket: &bucket})
+	must(t, err)
+	_, err = owner.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: &bucket})
+	must(t, err)
+	allowed(t, "put", put(t, owner, bucket, "precious"))
+	expectCode(t, e.delete(id), codes.FailedPrecondition, "not emptied")
+	allowed(t, "get", get(t, owner, bucket, "precious"))
 }
