@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 )
 
@@ -42,6 +43,9 @@ func (e *Engine) acl(ctx context.Context, name string, spec params.Bucket) optio
 	}
 	read := func() (*s3.GetBucketAclOutput, error) {
 		have, err := e.s3.GetBucketAcl(ctx, &s3.GetBucketAclInput{Bucket: &name})
+		if err == nil && have.Owner == nil {
+			return nil, fault.New(fault.Unsupported, "the storage names no owner in the ACL of bucket %s, so it cannot be edited; leave acl and the grants out of the class", name)
+		}
 		return have, classify(err, "GetBucketAcl", name)
 	}
 	return option{
@@ -108,10 +112,7 @@ func document(owner *types.Owner, grants []grant) *types.AccessControlPolicy {
 
 // othersGrants are the entries of an ACL that are not the owner's own.
 func othersGrants(acl *s3.GetBucketAclOutput) []grant {
-	var owner string
-	if acl.Owner != nil {
-		owner = aws.ToString(acl.Owner.ID)
-	}
+	owner := aws.ToString(acl.Owner.ID)
 	var out []grant
 	for _, g := range acl.Grants {
 		if g.Grantee == nil || g.Grantee.Type != types.TypeGroup && aws.ToString(g.Grantee.ID) == owner {

@@ -101,7 +101,8 @@ func (e *Engine) AccessKeyID() string { return e.accessKeyID }
 // Create makes a bucket that carries the driver's mark from its first moment,
 // and configures it to spec. A bucket that exists with the mark, left by an
 // attempt that did not finish, is configured too; one without it is a Conflict
-// and is left as it is.
+// and is left as it is. The mark is looked at in any case, as some services
+// answer the owner of a bucket that it was made when it was there before.
 func (e *Engine) Create(ctx context.Context, name string, spec params.Bucket) error {
 	in := &s3.CreateBucketInput{
 		Bucket:                    &name,
@@ -115,20 +116,17 @@ func (e *Engine) Create(ctx context.Context, name string, spec params.Bucket) er
 	}
 	_, err := e.s3.CreateBucket(ctx, in)
 	var owned *types.BucketAlreadyOwnedByYou
-	switch {
-	case err == nil:
-		return e.configure(ctx, name, spec, true)
-	case !errors.As(err, &owned):
+	if err != nil && !errors.As(err, &owned) {
 		return classify(err, "CreateBucket", name)
 	}
-	ours, err := e.Ours(ctx, name)
-	if err != nil {
-		return err
+	ours, markErr := e.Ours(ctx, name)
+	if markErr != nil {
+		return markErr
 	}
 	if !ours {
-		return fault.New(fault.Conflict, "bucket %s exists in the contract and was not made by this driver; it is left alone: choose another name", name)
+		return fault.New(fault.Conflict, "bucket %s exists in the contract and was not made by this driver, or the storage keeps no tags; it is left alone: choose another name", name)
 	}
-	return e.configure(ctx, name, spec, false)
+	return e.configure(ctx, name, spec, err == nil)
 }
 
 // Ours reports whether a bucket exists and carries the driver's mark; NotFound

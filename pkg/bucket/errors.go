@@ -18,7 +18,6 @@ var kinds = map[string]fault.Kind{
 	"BucketAlreadyExists":                 fault.Conflict,
 	"BucketAlreadyOwnedByYou":             fault.Conflict,
 	"NoSuchBucket":                        fault.NotFound,
-	"NotFound":                            fault.NotFound,
 	"BucketNotEmpty":                      fault.FailedPrecondition,
 	"VersionedBucketNotEmpty":             fault.FailedPrecondition,
 	"InvalidBucketState":                  fault.FailedPrecondition,
@@ -114,9 +113,9 @@ func kindOfStatus(response *smithyhttp.ResponseError, known bool) fault.Kind {
 	if !known {
 		return fault.Unavailable
 	}
+	// A bucket is gone when S3 says NoSuchBucket, not when whatever stands in
+	// front of it has no backend: every other 404 is trouble that may pass.
 	switch status := response.HTTPStatusCode(); {
-	case status == http.StatusNotFound:
-		return fault.NotFound
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return fault.PermissionDenied
 	case status == http.StatusTooManyRequests:
@@ -125,10 +124,10 @@ func kindOfStatus(response *smithyhttp.ResponseError, known bool) fault.Kind {
 		return fault.Unsupported
 	case status == http.StatusConflict || status == http.StatusPreconditionFailed:
 		return fault.FailedPrecondition
-	case status >= 500:
-		return fault.Unavailable
-	case status >= 400:
+	case status == http.StatusBadRequest:
 		return fault.InvalidArgument
+	case status >= 400:
+		return fault.Unavailable
 	}
 	return fault.Internal
 }

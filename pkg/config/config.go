@@ -18,6 +18,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -175,16 +176,27 @@ func Parse(text []byte) (*Config, error) {
 	return nil, errors.Join(lines...)
 }
 
-var goType = regexp.MustCompile(` (?:not found in type|in type|into) (?:\w+\.)?(\w+)$`)
+var (
+	unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+$`)
+	wrongType  = regexp.MustCompile("cannot unmarshal !!(\\w+)( `[^`]*`)? into (\\S+)$")
+)
 
-// plain takes Go's type names out of the decoder's messages.
+// plain says what the decoder says without Go's type names, and without the
+// value: somebody may have put a secret where none belongs.
 func plain(text string) string {
-	text = strings.ReplaceAll(text, "cannot unmarshal !!str ", "cannot read ")
-	text = strings.ReplaceAll(text, "cannot unmarshal !!", "cannot read a ")
-	if strings.Contains(text, "not found in type") {
-		return strings.Replace(goType.ReplaceAllString(text, " is unknown here"), "field ", "key ", 1)
-	}
-	return strings.Replace(text, "time.Duration", "a duration such as 30s", 1)
+	text = unknownKey.ReplaceAllString(text, "key $1 is unknown here")
+	return wrongType.ReplaceAllStringFunc(text, func(found string) string {
+		parts := wrongType.FindStringSubmatch(found)
+		kinds := map[string]string{"str": "a text", "seq": "a list", "map": "a section", "int": "a number", "float": "a number", "bool": "true or false"}
+		wanted := map[string]string{"string": "a text", "int64": "a whole number", "bool": "true or false", "time.Duration": "a duration such as 30s"}[parts[3]]
+		if wanted == "" {
+			wanted = "a section"
+			if strings.HasPrefix(parts[3], "[]") {
+				wanted = "a list"
+			}
+		}
+		return kinds[parts[1]] + " stands where " + wanted + " belongs"
+	})
 }
 
 func (c *Config) setDefaults() {
@@ -299,7 +311,11 @@ func (t Terms) check(at string, backends map[string]bool) []error {
 func (a ContractAPI) check(at string) []error {
 	var faults []error
 	if u, err := url.Parse(a.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
-		faults = append(faults, fmt.Errorf("%s.url: %q is not an http or https address without credentials", at, a.URL))
+		shown := "what it says" // which may hold a password
+		if err == nil {
+			shown = strconv.Quote(u.Redacted())
+		}
+		faults = append(faults, fmt.Errorf("%s.url: %s is not an http or https address without credentials", at, shown))
 	}
 	if _, err := ReadSecret(a.TokenFile); err != nil {
 		faults = append(faults, fmt.Errorf("%s.tokenFile: %w", at, err))

@@ -134,6 +134,21 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+// What stands at the wrong place may be a secret.
+func TestFaultsDoNotRepeatValues(t *testing.T) {
+	for _, text := range []string{
+		strings.Replace(valid(t), "https://contracts", "https://admin:hunter2@contracts", 1),
+		strings.Replace(valid(t), "https://contracts", "://hunter2@contracts", 1),
+		strings.Replace(valid(t), "{file: /var/lib/contract-cosi-driver/journal.db}", "hunter2", 1),
+		strings.Replace(valid(t), "owner: cluster-1", "owner: cluster-1, callTimeout: hunter2", 1),
+	} {
+		_, err := config.Parse([]byte(text))
+		if err == nil || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "config.") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
 func TestReadSecret(t *testing.T) {
 	if got, err := config.ReadSecret(tokenFile(t, " token \n")); err != nil || got.Reveal() != "token" {
 		t.Errorf("got %q, %v", got.Reveal(), err)

@@ -25,9 +25,13 @@ type Provider interface {
 	// Capabilities is fixed for a configured provider; no call is made.
 	Capabilities() Capabilities
 
-	// Regions lists where buckets can be made. It is the cheapest call that
-	// needs the service and valid credentials, so it also serves as a probe.
+	// Regions lists where buckets can be made.
 	Regions(ctx context.Context) ([]cosi.Endpoint, error)
+
+	// Check reports why the service could not serve a call now: it does not
+	// answer, its storage does not, or the credentials are refused. It changes
+	// nothing.
+	Check(ctx context.Context) error
 
 	// EnsureContract signs the contract, or brings it to spec (quota, labels,
 	// desired state). A contract with another owner is a Conflict and is left
@@ -67,26 +71,11 @@ type Acknowledger interface {
 
 // Capabilities say what a service can do.
 type Capabilities struct {
-	// ChosenKeys: the caller chooses the pair, and IssueKey is an upsert of it.
-	ChosenKeys bool
-	// Suspend: a contract can be suspended without losing anything.
-	Suspend bool
-	// Quota: the bounds that the service enforces.
-	Quota []QuotaName
 	// ScopeBy: where the limits of a key are kept.
 	ScopeBy ScopeBy
 	// SourceAddresses: a key can be limited to addresses.
 	SourceAddresses bool
 }
-
-// QuotaName names a bound of [Quota].
-type QuotaName string
-
-// The bounds of a contract.
-const (
-	MaxBuckets QuotaName = "maxBuckets"
-	MaxKeys    QuotaName = "maxKeys"
-)
 
 // ScopeBy says where a service keeps the limits of a key.
 type ScopeBy string
@@ -168,9 +157,9 @@ type IssueKeyRequest struct {
 	Scope *Scope
 	// Keep are the access key ids of the slot that stay.
 	Keep []string
-	// Proposed is a random pair that the caller has written down before. With
-	// ChosenKeys it becomes the key; elsewhere its id, which is a DNS label,
-	// is how a repeated request is known.
+	// Proposed is a random pair that the caller has written down before. A
+	// service that lets the caller choose takes it as the key; elsewhere its
+	// id, which is a DNS label, is how a repeated request is known.
 	Proposed secret.KeyPair
 }
 

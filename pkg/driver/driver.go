@@ -7,8 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
+	"os"
+	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -43,6 +46,9 @@ type Options struct {
 func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	log := klog.FromContext(ctx)
 	m := metrics.New()
+	if _, err := os.Stat(c.Journal.File); errors.Is(err, fs.ErrNotExist) {
+		log.Info("There is no journal yet; beginning one. If this driver has run before, stop it and restore its journal", "file", c.Journal.File)
+	}
 	store, err := journal.OpenFile(c.Journal.File, m.JournalWrite)
 	if err != nil {
 		return err
@@ -82,10 +88,23 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	if o.Started != nil {
 		o.Started(httpAddress)
 	}
+	var converging sync.WaitGroup
+	converging.Go(func() { p.Converge(klog.NewContext(ctx, log), listed(c)) })
 	err = grpcServer.Serve(ctx, listener, o.Grace)
+	cancel()
+	converging.Wait()
 	p.Wait()
 	log.Info("Stopped")
 	return err
+}
+
+// listed are the contracts that the configuration names.
+func listed(c *config.Config) map[cosi.ContractID]config.Terms {
+	out := make(map[cosi.ContractID]config.Terms, len(c.Contracts))
+	for _, t := range c.Contracts {
+		out[cosi.ContractID{Backend: t.Backend, Contract: t.Name}] = t.Terms
+	}
+	return out
 }
 
 // serveHTTP answers probes and metrics until ctx ends; stop is called if the

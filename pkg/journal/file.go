@@ -127,6 +127,7 @@ func (f *File) Dependents(_ context.Context, key Key, limit int) ([]Entry, error
 			break
 		}
 	}
+	slices.SortFunc(out, func(a, b Entry) int { return strings.Compare(a.Key.ID, b.Key.ID) })
 	return out, nil
 }
 
@@ -137,9 +138,15 @@ func (f *File) Count(_ context.Context, kind RecordKind) (int, error) {
 	return f.counts[kind], nil
 }
 
-// Check implements Store. After a failed write it tries one itself, as large
-// as any.
+// Check implements Store. The file must still be where it was opened, and
+// after a failed write one is tried, as large as any.
 func (f *File) Check(context.Context) error {
+	f.committing.Lock()
+	err := f.log.inPlace()
+	f.committing.Unlock()
+	if err != nil {
+		return f.writeError(err)
+	}
 	f.mu.RLock()
 	broken := f.broken
 	f.mu.RUnlock()
@@ -147,7 +154,7 @@ func (f *File) Check(context.Context) error {
 		return nil
 	}
 	probe := Key{Kind: "probe", ID: "disk"}
-	err := f.commit("check", func(s *stage) error {
+	err = f.commit("check", func(s *stage) error {
 		s.put(Entry{Key: probe, Value: json.RawMessage(strconv.Quote(strings.Repeat("x", 64<<10)))})
 		return nil
 	})
@@ -247,6 +254,9 @@ func (f *File) commitGroup(group []*write) {
 	for _, w := range group {
 		w.err = w.apply(s)
 	}
+	if len(s.changes) == 0 { // all were refused
+		return
+	}
 	err := f.append(s)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -264,18 +274,14 @@ func (f *File) commitGroup(group []*write) {
 
 // append writes what is staged, and the log anew when most of it is outdated.
 func (f *File) append(s *stage) error {
-	switch {
-	case f.closed:
+	if f.closed {
 		return fault.New(fault.Unavailable, "the driver is stopping")
-	case len(s.changes) == 0:
-		return nil
 	}
 	payload, err := formatChanges(maps.Values(s.changes))
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "journal record cannot be written as JSON")
 	}
 	if f.log.outdated() {
-		// The records themselves are safe in the old log if this fails.
 		live, err := formatChanges(func(yield func(change) bool) {
 			for _, e := range f.entries {
 				if !yield(change{Put: &e}) {
@@ -284,10 +290,7 @@ func (f *File) append(s *stage) error {
 			}
 		})
 		if err == nil {
-			err = f.log.rewrite(live)
-		}
-		if err != nil {
-			return f.writeError(err)
+			f.log.rewrite(live)
 		}
 	}
 	if err := f.log.append(payload); err != nil {

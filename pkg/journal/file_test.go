@@ -169,19 +169,16 @@ func TestDependents(t *testing.T) {
 	if err != nil || len(accounts) != 1 || accounts[0].ID != accountID(1) {
 		t.Errorf("accounts on bucket 1: %v, %v", accounts, err)
 	}
-	if only, err := j.OnlyBucket(t.Context(), bucketID(1)); err != nil || only {
-		t.Errorf("bucket 1 is not the only one: %v, %v", only, err)
-	}
 	for i := range 12 {
-		if i == 1 {
-			continue
+		if used, err := j.InUse(t.Context(), contractID); err != nil || !used {
+			t.Errorf("with %d buckets the contract is not in use (%v)", 12-i, err)
 		}
 		b, err := j.Bucket(t.Context(), bucketID(i))
 		must(t, err)
 		must(t, j.Delete(t.Context(), b))
 	}
-	if only, err := j.OnlyBucket(t.Context(), bucketID(1)); err != nil || !only {
-		t.Errorf("bucket 1 is the only one: %v, %v", only, err)
+	if used, err := j.InUse(t.Context(), contractID); err != nil || used {
+		t.Errorf("without buckets the contract is in use (%v)", err)
 	}
 }
 

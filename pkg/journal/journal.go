@@ -212,18 +212,10 @@ func (j *Journal) AccountsOn(ctx context.Context, id cosi.BucketID) ([]*Account,
 	return accounts, nil
 }
 
-// OnlyBucket reports whether no bucket but this one hangs on its contract.
-func (j *Journal) OnlyBucket(ctx context.Context, id cosi.BucketID) (bool, error) {
-	entries, err := j.store.Dependents(ctx, contractKey(id.ContractID), 2)
-	if err != nil {
-		return false, err
-	}
-	for _, e := range entries {
-		if e.Key != bucketKey(id) {
-			return false, nil
-		}
-	}
-	return true, nil
+// InUse reports whether a bucket hangs on a contract.
+func (j *Journal) InUse(ctx context.Context, id cosi.ContractID) (bool, error) {
+	entries, err := j.store.Dependents(ctx, contractKey(id), 1)
+	return len(entries) > 0, err
 }
 
 // SaveContract writes a record: as a new one if it was not read from the

@@ -22,7 +22,8 @@ import (
 // head repeats, shows if it was cut. A frame carries its number and a checksum
 // of number and content. What a power cut can leave of the last, never
 // acknowledged, frame are whole sectors that are still zero; anything else
-// that is wrong is damage, and damage is refused rather than skipped.
+// that is wrong is damage, and damage is refused rather than skipped. For the
+// same reason the remains of a write that failed are wiped before the next.
 type log struct {
 	path     string
 	file     *os.File
@@ -31,6 +32,7 @@ type log struct {
 	dirty    int64  // up to where the unused part may hold remains of a failed write
 	sequence uint64 // the next frame's number
 	base     int64  // end after the last rewrite: what was live then
+	moved    bool   // a rewrite's rename is not yet known to be durable
 }
 
 const (
@@ -58,20 +60,36 @@ var (
 // openLog opens a log, or makes one, and replays every frame.
 func openLog(path string, replay func([]byte) error) (*log, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		l, err := createLog(path, nil, 1)
+		// Another process may be doing the same: a link never replaces its file.
+		l, err := draftLog(path, nil, 1)
 		if err != nil {
 			return nil, err
 		}
+		err = os.Link(l.file.Name(), path)
+		_ = os.Remove(l.file.Name())
 		_ = l.close()
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+		if err := syncDirectory(filepath.Dir(path)); err != nil {
+			return nil, err
+		}
 	}
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
 	l := &log{path: path, file: file}
-	if err := errors.Join(l.lock(), l.read(replay)); err != nil {
+	if err = l.lock(); err == nil {
+		err = l.read(replay)
+	}
+	if err != nil {
 		_ = file.Close()
 		return nil, err
+	}
+	drafts, _ := filepath.Glob(path + ".new-*") // of a process that was killed
+	for _, draft := range drafts {
+		_ = os.Remove(draft)
 	}
 	return l, nil
 }
@@ -84,14 +102,23 @@ func (l *log) lock() error {
 	} else if err != nil {
 		return err
 	}
+	if l.inPlace() != nil {
+		return errLocked
+	}
+	return nil
+}
+
+// inPlace reports whether the file is the one that its path names.
+func (l *log) inPlace() error {
 	held, err := l.file.Stat()
 	if err != nil {
 		return err
 	}
-	if there, err := os.Stat(l.path); err != nil || !os.SameFile(held, there) {
-		return errLocked
+	there, err := os.Stat(l.path)
+	if err == nil && !os.SameFile(held, there) {
+		err = errors.New("the file was replaced")
 	}
-	return nil
+	return err
 }
 
 // read replays the file. It changes nothing.
@@ -200,23 +227,47 @@ func head(size int64) []byte {
 // append writes one frame durably. After an error the log is as before: the
 // next frame goes to the same place.
 func (l *log) append(payload []byte) error {
+	if l.moved {
+		if err := syncDirectory(filepath.Dir(l.path)); err != nil {
+			return err
+		}
+		l.moved = false
+	}
 	out := frame(payload, l.sequence)
 	end := l.end + int64(len(out))
 	if err := l.grow(end); err != nil {
 		return err
 	}
-	if l.dirty > end {
-		out = append(out, make([]byte, l.dirty-end)...)
+	if err := l.wipe(); err != nil {
+		return err
 	}
-	l.dirty = l.end + int64(len(out))
+	l.dirty = end
+	if err := l.write(out); err != nil {
+		_ = l.wipe() // now if it can be, or else before the next frame
+		return err
+	}
+	l.end = end
+	l.sequence++
+	return nil
+}
+
+// write puts bytes at the log's end, durably.
+func (l *log) write(out []byte) error {
 	if _, err := l.file.WriteAt(out, l.end); err != nil {
 		return err
 	}
-	if err := syscall.Fdatasync(int(l.file.Fd())); err != nil {
+	return syscall.Fdatasync(int(l.file.Fd()))
+}
+
+// wipe makes the unused part zero again.
+func (l *log) wipe() error {
+	if l.dirty <= l.end {
+		return nil
+	}
+	if err := l.write(make([]byte, l.dirty-l.end)); err != nil {
 		return err
 	}
-	l.end, l.dirty = end, end
-	l.sequence++
+	l.dirty = l.end
 	return nil
 }
 
@@ -250,31 +301,38 @@ func (l *log) outdated() bool {
 }
 
 // rewrite replaces the log by one that begins with a single frame. If it
-// fails, the old one goes on.
-func (l *log) rewrite(payload []byte) error {
-	next, err := createLog(l.path, payload, l.sequence)
+// fails, for want of room for both, the old one goes on.
+func (l *log) rewrite(payload []byte) {
+	next, err := draftLog(l.path, payload, l.sequence)
 	if err != nil {
-		return err
+		return
+	}
+	if err := os.Rename(next.file.Name(), l.path); err != nil {
+		_ = os.Remove(next.file.Name())
+		_ = next.close()
+		return
 	}
 	_ = l.file.Close()
 	*l = *next
-	return nil
+	l.moved = true
 }
 
-// createLog makes a log under another name and moves it to path when it is
-// complete and locked, so that there is never half a journal there.
-func createLog(path string, payload []byte, number uint64) (_ *log, err error) {
-	draft := path + ".new"
-	file, err := os.OpenFile(draft, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+// draftLog makes a complete and locked log under a name of its own beside
+// path, so that there is never half a journal at path.
+func draftLog(path string, payload []byte, number uint64) (_ *log, err error) {
+	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-*") // mode 0600
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
 			_ = file.Close()
-			_ = os.Remove(draft)
+			_ = os.Remove(file.Name())
 		}
 	}()
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, err
+	}
 	first := frame(payload, number)
 	end := headBytes + int64(len(first))
 	size := (end/growStep + 1) * growStep
@@ -284,15 +342,6 @@ func createLog(path string, payload []byte, number uint64) (_ *log, err error) {
 		return nil, err
 	}
 	if err := file.Sync(); err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, err
-	}
-	if err := os.Rename(draft, path); err != nil {
-		return nil, err
-	}
-	if err := syncDirectory(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
 	return &log{path: path, file: file, size: size, end: end, dirty: end, sequence: number + 1, base: end}, nil

@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/klog/v2"
 
@@ -48,23 +49,61 @@ func (p *Provisioner) openContract(ctx context.Context, id cosi.ContractID, term
 	if err != nil {
 		return nil, err
 	}
-	have, err := provider.EnsureContract(ctx, p.specOf(id, terms))
+	have, err := p.ensure(ctx, id, terms)
 	if err != nil {
-		if fault.Is(err, fault.InvalidArgument) || fault.Is(err, fault.Unsupported) {
-			err = fault.As(fault.FailedPrecondition, err) // the terms are at fault, not the request
-		}
 		return nil, err
 	}
-	if err := usable(have); err != nil {
+	if err := p.usable(have); err != nil {
 		return nil, err
 	}
 	if err := p.issueContractKey(ctx, record); err != nil {
 		return nil, err
 	}
-	p.mu.Lock()
-	p.contracts[id] = have.Endpoints
-	p.mu.Unlock()
+	if len(have.Endpoints) > 0 {
+		p.mu.Lock()
+		p.contracts[id] = have.Endpoints
+		p.mu.Unlock()
+	}
 	return have.Endpoints, nil
+}
+
+// ensure signs the contract, or brings it to its terms: once a process. After
+// that it is only looked at, so that what somebody has suspended by hand stays
+// suspended until the driver is started again.
+func (p *Provisioner) ensure(ctx context.Context, id cosi.ContractID, terms config.Terms) (contract.Contract, error) {
+	provider := p.Backends[id.Backend].Provider
+	p.mu.Lock()
+	ensured := p.ensured[id]
+	p.mu.Unlock()
+	if ensured {
+		have, err := provider.GetContract(ctx, id.Contract)
+		if !fault.Is(err, fault.NotFound) {
+			return have, err
+		}
+	}
+	have, err := provider.EnsureContract(ctx, p.specOf(id, terms))
+	if fault.Is(err, fault.InvalidArgument) || fault.Is(err, fault.Unsupported) {
+		err = fault.As(fault.FailedPrecondition, err) // the terms are at fault, not the request
+	}
+	if err == nil {
+		p.mu.Lock()
+		p.ensured[id] = true
+		p.mu.Unlock()
+	}
+	return have, err
+}
+
+// Converge brings those contracts to their terms that the driver has signed
+// before. What cannot be done now is done when the contract is next used.
+func (p *Provisioner) Converge(ctx context.Context, contracts map[cosi.ContractID]config.Terms) {
+	for id, terms := range contracts {
+		if _, err := p.Journal.Contract(ctx, id); err != nil {
+			continue
+		}
+		if _, err := p.openContract(ctx, id, terms, ""); err != nil {
+			klog.FromContext(ctx).Info("Contract cannot be used now", "contract", id, "reason", err)
+		}
+	}
 }
 
 // issueContractKey gets the contract's own key, if the record has none yet.
@@ -94,8 +133,11 @@ func (p *Provisioner) specOf(id cosi.ContractID, t config.Terms) contract.Spec {
 	}
 }
 
-// usable says why a contract takes no buckets and keys now.
-func usable(c contract.Contract) error {
+// usable says why a contract takes no buckets and keys of this driver now.
+func (p *Provisioner) usable(c contract.Contract) error {
+	if c.Owner != p.Owner {
+		return fault.New(fault.FailedPrecondition, "contract %s belongs to another owner; choose another contract name, or set driver.owner to the mark it was signed with", c.Name)
+	}
 	why := ""
 	if c.Message != "" {
 		why = " (" + c.Message + ")"
@@ -122,17 +164,27 @@ func (p *Provisioner) opened(id cosi.ContractID) ([]cosi.Endpoint, bool) {
 	return endpoints, ok
 }
 
-// endpoints is openContract for a contract that must not be signed for the
-// sake of the call: NotFound if the journal or the service has none.
-func (p *Provisioner) endpoints(ctx context.Context, id cosi.ContractID) ([]cosi.Endpoint, error) {
-	if endpoints, ok := p.opened(id); ok {
-		return endpoints, nil
+// current is an endpoint as the service names it now, if that is known, and as
+// the journal has it otherwise.
+func (p *Provisioner) current(id cosi.ContractID, recorded cosi.Endpoint) cosi.Endpoint {
+	endpoints, _ := p.opened(id)
+	for _, e := range endpoints {
+		if e.Region == recorded.Region {
+			return e
+		}
 	}
-	if _, err := p.Journal.Contract(ctx, id); err != nil {
-		return nil, err
-	}
+	return recorded
+}
+
+// signed looks a contract up that must not be signed for the sake of the call:
+// NotFound if there is none, or if it is somebody else's, under which this
+// driver has made nothing.
+func (p *Provisioner) signed(ctx context.Context, id cosi.ContractID) (contract.Contract, error) {
 	have, err := p.Backends[id.Backend].Provider.GetContract(ctx, id.Contract)
-	return have.Endpoints, err
+	if err == nil && have.Owner != p.Owner {
+		err = fault.New(fault.NotFound, "contract %s belongs to another owner", id)
+	}
+	return have, err
 }
 
 // forget drops what the process remembers of a contract.
@@ -167,6 +219,13 @@ func (p *Provisioner) engine(ctx context.Context, id cosi.ContractID, endpoint c
 	return p.engines[key], nil
 }
 
+// keyLives reports whether the service still lists a contract's own key. If it
+// does, a refusal has another cause, and a new key would be refused too.
+func (p *Provisioner) keyLives(ctx context.Context, id cosi.ContractID, accessKeyID string) bool {
+	keys, err := p.Backends[id.Backend].Provider.ListKeys(ctx, id.Contract, cosi.ContractSlot)
+	return err != nil || slices.ContainsFunc(keys, func(k contract.KeyInfo) bool { return k.AccessKeyID == accessKeyID })
+}
+
 // explain looks behind a refusal of the contract's own key: the contract may
 // be suspended or gone, or the key was taken away behind the driver's back and
 // is then issued anew by the next call.
@@ -176,11 +235,11 @@ func (p *Provisioner) explain(ctx context.Context, id cosi.ContractID, engine *b
 	}
 	have, lookup := p.Backends[id.Backend].Provider.GetContract(ctx, id.Contract)
 	if lookup == nil {
-		if state := usable(have); state != nil {
+		if state := p.usable(have); state != nil {
 			p.forget(id)
 			return state
 		}
-		if !bucket.KeyRefused(err) {
+		if !bucket.KeyRefused(err) || p.keyLives(ctx, id, engine.AccessKeyID()) {
 			return err
 		}
 	} else if !fault.Is(lookup, fault.NotFound) {

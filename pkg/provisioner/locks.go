@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 )
 
 // locks keeps calls of this process on the same thing apart: many readers or
@@ -51,7 +53,7 @@ func (l *locks) acquire(ctx context.Context, requests ...request) (release func(
 		if err := one.sem.Acquire(ctx, r.weight); err != nil {
 			l.leave(r.name)
 			release()
-			return nil, err
+			return nil, fault.In(err, "another call on %s is still under way", r.name)
 		}
 		held = append(held, func() {
 			one.sem.Release(r.weight)

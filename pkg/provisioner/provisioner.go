@@ -66,6 +66,7 @@ type Provisioner struct {
 
 	mu        sync.Mutex
 	contracts map[cosi.ContractID][]cosi.Endpoint // those known to be active, with their regions
+	ensured   map[cosi.ContractID]bool            // those brought to their terms by this process
 	engines   map[engineKey]*bucket.Engine
 }
 
@@ -78,7 +79,12 @@ type engineKey struct {
 
 // New returns a Provisioner; no call is made.
 func New(c Config) *Provisioner {
-	return &Provisioner{Config: c, contracts: map[cosi.ContractID][]cosi.Endpoint{}, engines: map[engineKey]*bucket.Engine{}}
+	return &Provisioner{
+		Config:    c,
+		contracts: map[cosi.ContractID][]cosi.Endpoint{},
+		ensured:   map[cosi.ContractID]bool{},
+		engines:   map[engineKey]*bucket.Engine{},
+	}
 }
 
 // Wait waits for what is still done after calls were answered. It is bounded,
@@ -86,7 +92,7 @@ func New(c Config) *Provisioner {
 func (p *Provisioner) Wait() { p.background.Wait() }
 
 // undoTimeout bounds what is done after a call has failed or been given up.
-const undoTimeout = 10 * time.Second
+const undoTimeout = 5 * time.Second
 
 // Bucket is a bucket that an application can be given access to.
 type Bucket struct {
@@ -132,8 +138,7 @@ func (p *Provisioner) CreateBucket(ctx context.Context, name string, parameters 
 	switch {
 	case fault.Is(err, fault.Mismatch): // another process has just recorded it
 		return p.recorded(ctx, id, spec)
-	case err != nil:
-		p.undoCreate(ctx, engine, id, err)
+	case err != nil: // whether it is recorded is not known; the bucket's mark lets a repeat carry on
 		return Bucket{}, err
 	}
 	klog.FromContext(ctx).V(4).Info("Bucket made", "bucket", id)
@@ -150,7 +155,7 @@ func (p *Provisioner) recorded(ctx context.Context, id cosi.BucketID, spec param
 	if differing := differences(record.Spec, spec); len(differing) > 0 {
 		return Bucket{}, fault.New(fault.Mismatch, "bucket %s exists and was made with other parameters: %s differ; delete the bucket or restore its class", id, strings.Join(differing, ", "))
 	}
-	return Bucket{ID: id, Endpoint: record.Endpoint}, nil
+	return Bucket{ID: id, Endpoint: p.current(id.ContractID, record.Endpoint)}, nil
 }
 
 // checkCreate reports all that can be wrong with a request before anything is made.
@@ -244,13 +249,18 @@ func (p *Provisioner) DeleteBucket(ctx context.Context, bucketID string) error {
 	if err != nil {
 		return err
 	}
-	terms, known := p.Terms(id.Contract)
-	cancels := known && terms.Backend == id.Backend && terms.OnLastBucket == config.Cancel
-	contractLock := shared("contract", id.ContractID)
-	if cancels {
-		contractLock = exclusive("contract", id.ContractID) // nothing may be made while it is cancelled
+	if err := p.deleteBucket(ctx, id, backend); err != nil {
+		return err
 	}
-	unlock, err := p.locks.acquire(ctx, contractLock, exclusive("bucket", id))
+	terms, known := p.Terms(id.Contract)
+	if known && terms.Backend == id.Backend && terms.OnLastBucket == config.Cancel {
+		return p.cancelUnused(ctx, id.ContractID, backend)
+	}
+	return nil
+}
+
+func (p *Provisioner) deleteBucket(ctx context.Context, id cosi.BucketID, backend Backend) error {
+	unlock, err := p.locks.acquire(ctx, shared("contract", id.ContractID), exclusive("bucket", id))
 	if err != nil {
 		return err
 	}
@@ -267,41 +277,32 @@ func (p *Provisioner) DeleteBucket(ctx context.Context, bucketID string) error {
 	if err != nil {
 		return err
 	}
-	gone := []journal.Record{record}
-	revoke := func() error {
+	revoke := func() ([]journal.Record, error) {
+		var revoked []journal.Record
 		for _, a := range accounts {
 			if err := backend.Provider.RevokeKey(ctx, id.Contract, a.ID.Account, ""); err != nil {
-				return fault.In(err, "bucket %s: key %s", id, a.ID)
+				return nil, fault.In(err, "bucket %s: key %s", id, a.ID)
 			}
-			gone = append(gone, a)
+			revoked = append(revoked, a)
 		}
 		accounts = nil
-		return nil
+		return revoked, nil
 	}
 	if err := p.deleteFromStorage(ctx, id, record, revoke); err != nil {
 		return err
 	}
-	if err := revoke(); err != nil {
+	revoked, err := revoke()
+	if err != nil {
 		return err
 	}
-	if cancels {
-		cancelled, err := p.cancelIfLast(ctx, id, backend)
-		if err != nil {
-			return err
-		}
-		gone = append(gone, cancelled...)
-	}
-	if err := p.Journal.Delete(ctx, gone...); err != nil {
-		return fasterElsewhere(err)
-	}
-	return nil
+	return fasterElsewhere(p.Journal.Delete(ctx, append(revoked, record)...))
 }
 
 // deleteFromStorage deletes the bucket at the service. Keys go first where
 // objects are deleted too, so that nobody writes while the bucket is emptied;
 // elsewhere they outlive a refusal, because the application still needs them.
-func (p *Provisioner) deleteFromStorage(ctx context.Context, id cosi.BucketID, record *journal.Bucket, revoke func() error) error {
-	engine, err := p.engine(ctx, id.ContractID, record.Endpoint)
+func (p *Provisioner) deleteFromStorage(ctx context.Context, id cosi.BucketID, record *journal.Bucket, revoke func() ([]journal.Record, error)) error {
+	engine, err := p.engine(ctx, id.ContractID, p.current(id.ContractID, record.Endpoint))
 	if fault.Is(err, fault.NotFound) {
 		return nil // no contract, so nothing can have been made
 	}
@@ -320,7 +321,11 @@ func (p *Provisioner) deleteFromStorage(ctx context.Context, id cosi.BucketID, r
 		case !ours:
 			return fault.New(fault.Conflict, "bucket %s has lost the driver's tag %s; it is not emptied: restore the tag, or empty and delete it by hand", id, cosi.OwnerTag)
 		}
-		if err := revoke(); err != nil {
+		revoked, err := revoke()
+		if err == nil && len(revoked) > 0 {
+			err = fasterElsewhere(p.Journal.Delete(ctx, revoked...)) // a dead key must not be given again
+		}
+		if err != nil {
 			return err
 		}
 		if err := engine.Empty(ctx, id.Bucket); err != nil {
@@ -346,17 +351,17 @@ func (p *Provisioner) explainDelete(ctx context.Context, id cosi.BucketID, engin
 // deleteUnrecorded deletes a bucket that the journal does not know, if its
 // mark proves that it is the driver's.
 func (p *Provisioner) deleteUnrecorded(ctx context.Context, id cosi.BucketID) error {
-	endpoints, err := p.endpoints(ctx, id.ContractID)
+	have, err := p.signed(ctx, id.ContractID)
 	if fault.Is(err, fault.NotFound) {
-		return nil // nothing was ever made under this contract, or it is gone
+		return nil
 	}
 	if err != nil {
 		return err
 	}
-	for _, endpoint := range endpoints {
+	for _, endpoint := range have.Endpoints {
 		engine, err := p.engine(ctx, id.ContractID, endpoint)
 		if fault.Is(err, fault.NotFound) {
-			return nil
+			return fault.New(fault.FailedPrecondition, "contract %s was signed by this driver, and the journal has no record of it; restore the journal, or delete bucket %s by hand", id.ContractID, id.Bucket)
 		}
 		if err != nil {
 			return err
@@ -378,31 +383,43 @@ func (p *Provisioner) deleteUnrecorded(ctx context.Context, id cosi.BucketID) er
 	return nil
 }
 
-// cancelIfLast cancels the contract if the journal knows no other bucket of
-// it. The service is the referee: it refuses while a bucket remains, whoever
-// made it, and then the contract stays.
-func (p *Provisioner) cancelIfLast(ctx context.Context, id cosi.BucketID, backend Backend) ([]journal.Record, error) {
-	last, err := p.Journal.OnlyBucket(ctx, id)
-	if err != nil || !last {
-		return nil, err
+// cancelUnused cancels a contract under which the journal knows no bucket. The
+// service is the referee: it refuses while a bucket remains, whoever made it,
+// and then the contract stays.
+func (p *Provisioner) cancelUnused(ctx context.Context, id cosi.ContractID, backend Backend) error {
+	if used, err := p.Journal.InUse(ctx, id); err != nil || used {
+		return err
 	}
-	record, err := p.Journal.Contract(ctx, id.ContractID)
+	unlock, err := p.locks.acquire(ctx, exclusive("contract", id)) // nothing may be made meanwhile
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if used, err := p.Journal.InUse(ctx, id); err != nil || used {
+		return err
+	}
+	record, err := p.Journal.Contract(ctx, id)
 	if fault.Is(err, fault.NotFound) {
-		return nil, nil
+		return nil
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	err = backend.Provider.DeleteContract(ctx, id.Contract)
+	_, err = p.signed(ctx, id)
+	if err == nil {
+		err = backend.Provider.DeleteContract(ctx, id.Contract)
+	}
 	switch {
+	case fault.Is(err, fault.NotFound):
 	case fault.Is(err, fault.FailedPrecondition):
-		klog.FromContext(ctx).Info("The contract's last bucket of this driver is gone, but the service keeps the contract", "contract", id.ContractID, "reason", err)
-		return nil, nil
+		klog.FromContext(ctx).Info("The contract's last bucket of this driver is gone, but the service keeps the contract", "contract", id, "reason", err)
+		return nil
 	case err != nil:
-		return nil, err
+		return err
 	}
-	p.forget(id.ContractID)
-	return []journal.Record{record}, nil
+	p.forget(id)
+	klog.FromContext(ctx).Info("Contract cancelled with its last bucket", "contract", id)
+	return fasterElsewhere(p.Journal.Delete(ctx, record))
 }
 
 // BucketRequest is one bucket of a grant.
@@ -457,7 +474,7 @@ func (p *Provisioner) GrantAccess(ctx context.Context, name string, auth cosi.Au
 	})
 	if err != nil {
 		if fresh {
-			p.undoIntent(ctx, record, err)
+			p.undoIntent(ctx, backend, record, err)
 		}
 		return Access{}, fault.In(err, "access %s", id)
 	}
@@ -467,7 +484,7 @@ func (p *Provisioner) GrantAccess(ctx context.Context, name string, auth cosi.Au
 	}
 	// Another process may have deleted a bucket meanwhile; it has not seen this key.
 	if _, err := p.readyBuckets(ctx, id, grant); err != nil {
-		return Access{}, errors.Join(err, p.takeBack(ctx, id, backend, record))
+		return Access{}, errors.Join(err, p.takeBack(ctx, backend, record))
 	}
 	p.background.Go(func() { p.acknowledge(context.WithoutCancel(ctx), id.ContractID, backend, record.Proposed) })
 	access.Key = pair
@@ -518,6 +535,11 @@ func (p *Provisioner) checkGrant(name string, auth cosi.AuthType, parameters map
 		err = join(err, fault.New(fault.InvalidArgument, "BucketAccessClass parameters: sourceIP: backend %s cannot limit a key to addresses", id.Backend))
 	}
 	slices.SortFunc(grant.Buckets, func(a, b journal.BucketAccess) int { return strings.Compare(a.Bucket, b.Bucket) })
+	for i := range grant.Buckets[1:] {
+		if grant.Buckets[i].Bucket == grant.Buckets[i+1].Bucket {
+			err = join(err, fault.New(fault.InvalidArgument, "bucket %s is named twice", bucketOf(id, grant.Buckets[i])))
+		}
+	}
 	return id, grant, backend, err
 }
 
@@ -533,7 +555,7 @@ func (p *Provisioner) readyBuckets(ctx context.Context, id cosi.AccountID, grant
 		if err != nil {
 			return nil, err
 		}
-		out[i] = Bucket{ID: bucketID, Endpoint: record.Endpoint}
+		out[i] = Bucket{ID: bucketID, Endpoint: p.current(id.ContractID, record.Endpoint)}
 	}
 	return out, nil
 }
@@ -560,17 +582,16 @@ func (p *Provisioner) intendGrant(ctx context.Context, id cosi.AccountID, grant 
 	return record, fresh, nil
 }
 
-// undoIntent removes the record of a key that the service has certainly not
-// issued. Where the outcome is open the record stays: it is what the next
-// attempt, or the bucket's deletion, finds the key by.
-func (p *Provisioner) undoIntent(ctx context.Context, record *journal.Account, cause error) {
+// undoIntent removes the record of a key that the service has refused. Where
+// the outcome is open the record stays: it is what the next attempt, or the
+// bucket's deletion, finds the key by. An earlier try within the call may have
+// been done before its answer was lost, so the slot is cleared as well.
+func (p *Provisioner) undoIntent(ctx context.Context, backend Backend, record *journal.Account, cause error) {
 	switch fault.KindOf(cause) {
 	case fault.Unavailable, fault.RateLimited, fault.Pending, fault.Canceled, fault.Internal:
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
-	defer cancel()
-	if err := p.Journal.Delete(ctx, record); err != nil {
+	if err := p.takeBack(ctx, backend, record); err != nil {
 		klog.FromContext(ctx).V(2).Info("The record of a refused grant could not be removed", "account", record.ID, "err", err)
 	}
 }
@@ -592,10 +613,11 @@ func (p *Provisioner) grantedElsewhere(ctx context.Context, access Access, backe
 	return Access{}, errors.Join(fault.New(fault.Unavailable, "access %s was changed by another process meanwhile; repeat the call", access.ID), err)
 }
 
-func (p *Provisioner) takeBack(ctx context.Context, id cosi.AccountID, backend Backend, record *journal.Account) error {
+// takeBack revokes what an access holds and drops its record.
+func (p *Provisioner) takeBack(ctx context.Context, backend Backend, record *journal.Account) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	if err := backend.Provider.RevokeKey(ctx, id.Contract, id.Account, ""); err != nil {
+	if err := backend.Provider.RevokeKey(ctx, record.ID.Contract, record.ID.Account, ""); err != nil {
 		return err
 	}
 	return p.Journal.Delete(ctx, record)
@@ -644,7 +666,7 @@ func (p *Provisioner) RevokeAccess(ctx context.Context, accountID string, bucket
 	switch {
 	case fault.Is(err, fault.NotFound):
 		// If the journal has lost the record, the slot still tells the key.
-		if _, err := p.Journal.Contract(ctx, id.ContractID); fault.Is(err, fault.NotFound) {
+		if _, err := p.signed(ctx, id.ContractID); fault.Is(err, fault.NotFound) {
 			return nil
 		} else if err != nil {
 			return err
@@ -687,7 +709,7 @@ func (p *Provisioner) parseBucket(s string) (cosi.BucketID, Backend, error) {
 func (p *Provisioner) Check(ctx context.Context) error {
 	errs := []error{p.Journal.Check(ctx)}
 	for _, name := range slices.Sorted(maps.Keys(p.Backends)) {
-		_, err := p.Backends[name].Provider.Regions(ctx)
+		err := p.Backends[name].Provider.Check(ctx)
 		errs = append(errs, fault.In(err, "backend %s", name))
 	}
 	return join(errs...)

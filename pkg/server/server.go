@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -148,7 +149,7 @@ func (h *health) Check(ctx context.Context, req *grpc_health_v1.HealthCheckReque
 	case ReadyService:
 		if err := h.ready(ctx); err != nil {
 			answer.Status = grpc_health_v1.HealthCheckResponse_NOT_SERVING
-			_ = grpc.SetHeader(ctx, metadata.Pairs(ReasonHeader, err.Error()))
+			_ = grpc.SetHeader(ctx, metadata.Pairs(ReasonHeader, strings.Join(strings.Fields(err.Error()), " ")))
 		}
 	default:
 		return nil, status.Errorf(codes.NotFound, "the health service knows %q and %q", "", ReadyService)

@@ -49,7 +49,7 @@ func (s Socket) Listen(ctx context.Context) (net.Listener, error) {
 	// Two drivers that start at once must not both find the other's socket
 	// stale. The lock is on the directory itself, since no lock file may be in it.
 	if err := flock(ctx, directory); err != nil {
-		return nil, fmt.Errorf("endpoint %s: %w", s.Endpoint, err)
+		return nil, fmt.Errorf("endpoint %s: its directory is locked by another process (%w)", s.Endpoint, err)
 	}
 	if err := s.clear(path); err != nil {
 		return nil, err
@@ -122,7 +122,9 @@ func (s Socket) clear(path string) error {
 
 // flock waits for the directory's lock; it is let go when the file is closed.
 func flock(ctx context.Context, f *os.File) error {
-	const pause = 10 * time.Millisecond
+	const pause, most = 10 * time.Millisecond, 10 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if !errors.Is(err, syscall.EWOULDBLOCK) {

@@ -66,35 +66,35 @@ func New(c Config) (*Provider, error) {
 
 // Capabilities implements contract.Provider.
 func (p *Provider) Capabilities() contract.Capabilities {
-	return contract.Capabilities{
-		Suspend:         true,
-		Quota:           []contract.QuotaName{contract.MaxBuckets, contract.MaxKeys},
-		ScopeBy:         contract.ScopeByKey,
-		SourceAddresses: true,
-	}
+	return contract.Capabilities{ScopeBy: contract.ScopeByKey, SourceAddresses: true}
 }
 
-// Regions implements contract.Provider. It asks each region's S3 server for an
-// answer as well, whatever that is: a service whose storage is away is not there.
+// Regions implements contract.Provider.
 func (p *Provider) Regions(ctx context.Context) ([]cosi.Endpoint, error) {
 	var list api.RegionList
 	err := p.call(ctx, "ListRegions", &list, func(ctx context.Context) (*http.Response, error) { return p.client.ListRegions(ctx) })
+	return endpointsOf(list.Items), err
+}
+
+// Check implements contract.Provider. Of each region's S3 server any answer
+// will do.
+func (p *Provider) Check(ctx context.Context) error {
+	endpoints, err := p.Regions(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	endpoints := endpointsOf(list.Items)
 	for _, e := range endpoints {
 		req, err := http.NewRequestWithContext(ctx, http.MethodHead, e.URL, nil)
 		if err != nil {
-			return nil, fault.Wrap(fault.Internal, err, "contract service: region %s has the S3 address %q, which is none", e.Region, e.URL)
+			return fault.Wrap(fault.Internal, err, "the contract service's region %s has an S3 address that is none", e.Region)
 		}
 		answer, err := p.http.Do(req)
 		if err != nil {
-			return nil, fault.Wrap(fault.Unavailable, err, "storage of region %s at %s does not answer (%s)", e.Region, e.URL, fault.NoAnswer(err))
+			return fault.Wrap(fault.Unavailable, err, "the storage of region %s at %s does not answer (%s)", e.Region, e.URL, fault.NoAnswer(err))
 		}
 		_ = answer.Body.Close()
 	}
-	return endpoints, nil
+	return nil
 }
 
 // EnsureContract implements contract.Provider.
