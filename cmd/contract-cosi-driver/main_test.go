@@ -1,0 +1,510 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	driverName = "test.cosi.example"
+	token      = "planted-token-of-the-backend"
+	// patience is how long a test waits for what must happen.
+	patience = 20 * time.Second
+)
+
+// shortDir leaves room for a socket's path, which t.TempDir does not.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// output may be read while the program writes it.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// command runs the program to its end.
+func command(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, log output
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { ended <- run(ctx, args, &out, &log) }()
+	select {
+	case err = <-ended:
+	case <-time.After(2 * patience):
+		t.Fatalf("%q does not end", args)
+	}
+	return out.String(), log.String(), err
+}
+
+// place is what one driver is started with.
+type place struct{ dir, config, endpoint, socket, journal, token string }
+
+// setUp writes a configuration whose only backend is at url.
+func setUp(t *testing.T, url string) place {
+	t.Helper()
+	dir := shortDir(t)
+	p := place{
+		dir: dir, config: filepath.Join(dir, "config.yaml"), socket: filepath.Join(dir, "s", "cosi.sock"),
+		journal: filepath.Join(dir, "journal"), token: filepath.Join(dir, "token"),
+	}
+	p.endpoint = "unix://" + p.socket
+	if err := os.Mkdir(filepath.Dir(p.socket), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, p.token, token+"\n")
+	write(t, p.config, fmt.Sprintf(`
+driver: {name: %s, owner: cluster-1}
+journal: {file: %s}
+backends:
+- name: main
+  type: contractapi
+  contractapi: {url: %q, tokenFile: %s}
+contracts:
+- {name: team-a, backend: main}
+`, driverName, p.journal, url, p.token))
+	return p
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// backend plays a contract service whose S3 server is beside it.
+func backend(t *testing.T) (api, storage *httptest.Server) {
+	t.Helper()
+	storage = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
+	t.Cleanup(storage.Close)
+	api = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/regions" || r.Header.Get("Authorization") != "Bearer "+token {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"items":[{"url":%q,"region":"north","pathStyle":true}]}`, storage.URL)
+	}))
+	t.Cleanup(api.Close)
+	return api, storage
+}
+
+// ---- The command line.
+
+func TestCommandLineFaults(t *testing.T) {
+	t.Parallel()
+	p := setUp(t, "http://127.0.0.1:1")
+	for name, c := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"unknown command":     {[]string{"audti"}, []string{`unknown command "audti"`, "serve, check and version"}},
+		"empty command":       {[]string{""}, []string{`unexpected argument ""`}},
+		"unknown flag":        {[]string{"serve", "--confg", p.config}, []string{"-confg"}},
+		"unknown check flag":  {[]string{"check", "--config", p.config}, []string{"-config"}},
+		"argument":            {[]string{"--config", p.config, "extra"}, []string{`unexpected argument "extra"`}},
+		"check argument":      {[]string{"check", "extra"}, []string{`unexpected argument "extra"`}},
+		"no config":           {nil, []string{"--config is missing"}},
+		"no config to serve":  {[]string{"serve"}, []string{"--config is missing"}},
+		"missing config":      {[]string{"--config", filepath.Join(p.dir, "none.yaml")}, []string{filepath.Join(p.dir, "none.yaml"), "no such file"}},
+		"config is directory": {[]string{"--config", p.dir}, []string{p.dir, "is a directory"}},
+		"mode is not octal":   {[]string{"--config", p.config, "--socket-mode", "0990"}, []string{"socket-mode", "octal"}},
+		"mode with more bits": {[]string{"--config", p.config, "--socket-mode", "4660"}, []string{"socket-mode", "octal"}},
+		"check a TCP address": {[]string{"check", "--endpoint", "tcp://127.0.0.1:1"}, []string{"is not unix:///absolute/path.sock"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stdout, _, err := command(t, c.args...)
+			if err == nil {
+				t.Fatal("was accepted")
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q does not say %q", err, want)
+				}
+			}
+			if stdout != "" {
+				t.Errorf("printed %q", stdout)
+			}
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"serve":       {[]string{"serve", "--help"}, []string{"-config", "-endpoint", "-socket-mode", "-http-endpoint", "-validate"}},
+		"no command":  {[]string{"--help"}, []string{"-config", "-endpoint"}},
+		"help":        {[]string{"help"}, []string{"-config", "-endpoint"}},
+		"check":       {[]string{"check", "--help"}, []string{"-endpoint", "-timeout"}},
+		"with config": {[]string{"serve", "--config", "/none", "--help"}, []string{"-config"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stdout, stderr, err := command(t, c.args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(stdout+stderr, want) {
+					t.Errorf("the help has no %s:\n%s", want, stdout+stderr)
+				}
+			}
+		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	stdout, _, err := command(t, "version")
+	if err != nil || !strings.Contains(stdout, "go1.") || strings.Count(stdout, "\n") != 1 {
+		t.Errorf("version printed %q, %v; want one line that names Go's version", stdout, err)
+	}
+}
+
+// Whoever has to mend a file wants to know of all that is wrong with it.
+func TestFaultyConfigNamesAllFaults(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(shortDir(t), "config.yaml")
+	write(t, file, `
+driver: {name: Not_A_Name, callTimeout: 1ms, colour: red}
+journal: {file: relative}
+backends:
+- {name: main, type: carrier-pigeon}
+- {name: main, type: contractapi, contractapi: {url: "ftp://x", tokenFile: /no/such/token}}
+contracts:
+- {name: team-a, backend: other, onLastBucket: explode}
+`)
+	for _, args := range [][]string{{"serve", "--config", file}, {"--config", file, "--validate"}} {
+		_, _, err := command(t, args...)
+		if err == nil {
+			t.Fatalf("%q accepted it", args)
+		}
+		for _, want := range []string{
+			file, "driver.name", "driver.owner", "driver.callTimeout", "colour", "journal.file", "backends[0].type",
+			"backends[1].name", "backends[1].contractapi.url", "backends[1].contractapi.tokenFile", "/no/such/token",
+			"contracts[0].backend", "contracts[0].onLastBucket",
+		} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%q: the error does not name %s:\n%s", args, want, err)
+			}
+		}
+	}
+}
+
+func TestValidatePrintsNoSecret(t *testing.T) {
+	t.Parallel()
+	p := setUp(t, "http://127.0.0.1:1")
+	stdout, stderr, err := command(t, "serve", "--config", p.config, "--validate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{driverName, "cluster-1", "callTimeout: 30s", "onLastBucket: keep", p.token, "[redacted]"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("%q is not in what is in effect:\n%s", want, stdout)
+		}
+	}
+	if strings.Contains(stdout+stderr, token) {
+		t.Errorf("the token was printed:\n%s%s", stdout, stderr)
+	}
+	if _, err := os.Lstat(p.journal); err == nil {
+		t.Error("--validate made a journal")
+	}
+}
+
+// What is printed has to be a configuration that means the same.
+func TestValidatePrintsWhatCanBeRead(t *testing.T) {
+	t.Parallel()
+	p := setUp(t, "http://127.0.0.1:1")
+	first, _, err := command(t, "--config", p.config, "--validate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, p.config, first)
+	if second, _, err := command(t, "--config", p.config, "--validate"); err != nil || second != first {
+		t.Errorf("read again: %v\n%s\nwas\n%s", err, second, first)
+	}
+}
+
+// ---- A running driver. Its start sets the umask of the process for a moment,
+// so these tests do not run beside others that make files.
+
+// serving is a program that serves.
+type serving struct {
+	stdout, stderr output
+	stop           context.CancelFunc
+	ended          chan error
+}
+
+// start runs the program until it listens. args replace what tells it where.
+func start(t *testing.T, p place, args ...string) *serving {
+	t.Helper()
+	d := &serving{ended: make(chan error, 1)}
+	var ctx context.Context
+	ctx, d.stop = context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.ended <- run(ctx, args, &d.stdout, &d.stderr)
+	}()
+	t.Cleanup(func() { // the journal and the socket are let go before their directory goes
+		d.stop()
+		<-done
+	})
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if conn, err := net.Dial("unix", p.socket); err == nil {
+			_ = conn.Close()
+			return d
+		}
+		select {
+		case err := <-d.ended:
+			t.Fatalf("serve ended with %v\n%s", err, &d.stderr)
+		default:
+		}
+		if time.Now().After(end) {
+			t.Fatalf("serve does not listen at %s\n%s", p.socket, &d.stderr)
+		}
+	}
+}
+
+// end stops the program and returns what it returned.
+func (d *serving) end(t *testing.T) error {
+	t.Helper()
+	d.stop()
+	select {
+	case err := <-d.ended:
+		return err
+	case <-time.After(patience):
+		t.Fatalf("serve does not end\n%s", &d.stderr)
+		return nil
+	}
+}
+
+func TestServeAndCheck(t *testing.T) {
+	api, _ := backend(t)
+	p := setUp(t, api.URL)
+	d := start(t, p, "serve", "--config", p.config, "--endpoint", p.endpoint, "--socket-mode", "0600", "--grace", "1s", "-v", "5")
+	if info, err := os.Lstat(p.socket); err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("the socket is %v, %v; want mode 0600", info, err)
+	}
+	stdout, _, err := command(t, "check", "--endpoint", p.endpoint)
+	if want := "driver " + driverName + " is ready\n"; err != nil || stdout != want {
+		t.Errorf("check printed %q, %v; want %q", stdout, err, want)
+	}
+	if err := d.end(t); err != nil {
+		t.Errorf("a stop that was asked for returned %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(p.socket)); err != nil || len(left) > 0 {
+		t.Errorf("the stop left %v behind (%v)", left, err)
+	}
+	if log := d.stderr.String(); strings.Contains(log, token) || !strings.Contains(log, driverName) {
+		t.Errorf("the log does not name the driver, or has the token in it:\n%s", log)
+	}
+	if _, _, err := command(t, "check", "--endpoint", p.endpoint, "--timeout", "100ms"); err == nil {
+		t.Error("check succeeds after the stop")
+	}
+}
+
+func TestCheckFailsWithTheReason(t *testing.T) {
+	for name, c := range map[string]struct {
+		away func(api, storage *httptest.Server)
+		want string
+	}{
+		"service away": {func(api, _ *httptest.Server) { api.Close() }, "the contract service does not answer"},
+		"storage away": {func(_, storage *httptest.Server) { storage.Close() }, "storage of region north"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			api, storage := backend(t)
+			p := setUp(t, api.URL)
+			// The driver starts without its backend: it may come up later.
+			c.away(api, storage)
+			start(t, p, "--config", p.config, "--endpoint", p.endpoint)
+			stdout, _, err := command(t, "check", "--endpoint", p.endpoint)
+			if err == nil {
+				t.Fatalf("check succeeded: %s", stdout)
+			}
+			for _, want := range []string{driverName, "is not ready", "backend main", c.want} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q does not say %q", err, want)
+				}
+			}
+			if strings.Contains(err.Error(), token) {
+				t.Errorf("error %q has the token in it", err)
+			}
+		})
+	}
+}
+
+func TestCheckWithoutADriver(t *testing.T) {
+	endpoint := "unix://" + filepath.Join(shortDir(t), "cosi.sock")
+	_, _, err := command(t, "check", "--endpoint", endpoint, "--timeout", "100ms")
+	if err == nil || !strings.Contains(err.Error(), "no driver answers at "+endpoint) {
+		t.Errorf("error %v, want that no driver answers there", err)
+	}
+}
+
+// Something else may listen there.
+func TestCheckOfWhatIsNoDriver(t *testing.T) {
+	path := filepath.Join(shortDir(t), "cosi.sock")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	if _, _, err := command(t, "check", "--endpoint", "unix://"+path, "--timeout", "100ms"); err == nil {
+		t.Error("check took a silent listener for a driver")
+	}
+}
+
+func TestServeRefusesADamagedJournal(t *testing.T) {
+	api, _ := backend(t)
+	p := setUp(t, api.URL)
+	d := start(t, p, "--config", p.config, "--endpoint", p.endpoint) // leaves a good journal
+	if err := d.end(t); err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(p.journal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"garbage":       "this is no journal",
+		"garbage ahead": "garbage" + string(good),
+		"garbage in it": string(good[:4096]) + "garbage" + string(good[4103:]),
+		"cut":           string(good[:len(good)/2]),
+		"empty":         "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			write(t, p.journal, text)
+			_, _, err := command(t, "--config", p.config, "--endpoint", p.endpoint)
+			if err == nil || !strings.Contains(err.Error(), p.journal) || !strings.Contains(err.Error(), "damaged") {
+				t.Errorf("serve returned %v, want that %s is damaged", err, p.journal)
+			}
+			if left, err := os.ReadFile(p.journal); err != nil || string(left) != text {
+				t.Errorf("the damaged journal was changed (%v)", err)
+			}
+			if _, err := os.Lstat(p.socket); err == nil {
+				t.Error("a driver without a journal made a socket")
+			}
+		})
+	}
+}
+
+func TestServeRefusesASocketInUse(t *testing.T) {
+	api, _ := backend(t)
+	p := setUp(t, api.URL)
+	listener, err := net.Listen("unix", p.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	_, _, err = command(t, "--config", p.config, "--endpoint", p.endpoint, "--http-endpoint", "127.0.0.1:0")
+	if err == nil || !strings.Contains(err.Error(), p.socket) || !strings.Contains(err.Error(), "another process is listening") {
+		t.Errorf("serve returned %v, want that %s is in use", err, p.socket)
+	}
+	if _, err := os.Lstat(p.socket); err != nil {
+		t.Errorf("the other's socket is gone: %v", err)
+	}
+	// Whatever was opened before the fault is let go of again.
+	other := p
+	other.socket = filepath.Join(p.dir, "s", "other.sock")
+	start(t, other, "--config", p.config, "--endpoint", "unix://"+other.socket)
+}
+
+func TestServeRefusesAJournalInUse(t *testing.T) {
+	api, _ := backend(t)
+	p := setUp(t, api.URL)
+	start(t, p, "--config", p.config, "--endpoint", p.endpoint)
+	_, _, err := command(t, "--config", p.config, "--endpoint", "unix://"+filepath.Join(p.dir, "s", "other.sock"))
+	if err == nil || !strings.Contains(err.Error(), p.journal) || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("serve returned %v, want that %s is in use", err, p.journal)
+	}
+}
+
+// The chart sets one variable for both the sidecar and the driver.
+func TestEndpointIsTheSidecarsVariable(t *testing.T) {
+	api, _ := backend(t)
+	p := setUp(t, api.URL)
+	t.Setenv("COSI_ENDPOINT", p.endpoint)
+	d := start(t, p, "--config", p.config)
+	if _, _, err := command(t, "check"); err != nil {
+		t.Errorf("check does not take the endpoint from the variable: %v", err)
+	}
+	// What is said on the command line is meant.
+	if _, _, err := command(t, "check", "--endpoint", "unix://"+filepath.Join(p.dir, "none.sock"), "--timeout", "100ms"); err == nil {
+		t.Error("check takes the variable, although an endpoint was given")
+	}
+	if err := d.end(t); err != nil {
+		t.Error(err)
+	}
+	t.Setenv("COSI_ENDPOINT", "tcp://127.0.0.1:1")
+	if _, _, err := command(t, "--config", p.config); err == nil || !strings.Contains(err.Error(), "tcp://127.0.0.1:1") {
+		t.Errorf("serve returned %v, want that the variable names no socket", err)
+	}
+}
+
+func TestServeAnswersProbes(t *testing.T) {
+	api, _ := backend(t)
+	p := setUp(t, api.URL)
+	// A port that is free now; should another take it, serve says so.
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	if _, _, err := command(t, "--config", p.config, "--endpoint", p.endpoint, "--http-endpoint", address); err == nil || !strings.Contains(err.Error(), "http endpoint") {
+		t.Errorf("serve returned %v on an address in use", err)
+	}
+	_ = listener.Close()
+	d := start(t, p, "--config", p.config, "--endpoint", p.endpoint, "--http-endpoint", address)
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		answer, err := http.Get("http://" + address + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			t.Errorf("%s answers %s", path, answer.Status)
+		}
+	}
+	if err := d.end(t); err != nil {
+		t.Error(err)
+	}
+	if _, err := net.Dial("tcp", address); err == nil {
+		t.Error("the probes' listener is open after the stop")
+	}
+}

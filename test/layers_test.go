@@ -1,0 +1,185 @@
+// Package test holds what is tested across all packages.
+package test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/contract-cosi/contract-cosi-driver/"
+
+// levels is the house: a package may import only what stands on a lower level.
+// A new package has to be given its place here before anything is built on it.
+var levels = map[string]int{
+	"pkg/fault":                             0,
+	"pkg/secret":                            0,
+	"pkg/contract/contractapi/internal/api": 0, // generated; it knows nothing of the driver
+
+	"pkg/cosi": 1,
+
+	"pkg/params":   2,
+	"pkg/config":   2,
+	"pkg/contract": 2,
+
+	"pkg/journal": 3, // a record keeps the parameters it was made with
+
+	"pkg/bucket":               4,
+	"pkg/contract/contractapi": 4,
+
+	"pkg/provisioner": 5,
+
+	"pkg/server":          6,
+	"pkg/server/v1alpha1": 6,
+	"pkg/metrics":         6,
+
+	"pkg/driver": 7,
+
+	"cmd/contract-cosi-driver": 8,
+}
+
+// reserved are imports that only some packages may have. A prefix ends where a
+// path element ends.
+var reserved = []struct {
+	why     string
+	imports []string
+	allowed func(path string) bool
+}{
+	{
+		why:     "gRPC codes exist in the server and the commands only",
+		imports: []string{"google.golang.org/grpc/codes", "google.golang.org/grpc/status"},
+		allowed: func(path string) bool { return under(path, "pkg/server") || under(path, "cmd") },
+	},
+	{
+		why:     "SDK types exist in the bucket engine and the providers only",
+		imports: []string{"github.com/aws"},
+		// A provider is a package below pkg/contract; the seam itself is none.
+		allowed: func(path string) bool { return under(path, "pkg/bucket") || strings.HasPrefix(path, "pkg/contract/") },
+	},
+}
+
+// goPackage is what is needed of the go command's answer.
+type goPackage struct {
+	ImportPath string
+	Imports    []string
+}
+
+func TestImportsPointDownwards(t *testing.T) {
+	t.Parallel()
+	packages := list(t)
+	for _, fault := range violations(packages) {
+		t.Error(fault)
+	}
+	// A name left behind in the table would hide that a package has moved.
+	for path := range levels {
+		if !slices.ContainsFunc(packages, func(p goPackage) bool { return p.ImportPath == module+path }) {
+			t.Errorf("%s is in the table of levels and not in the module", path)
+		}
+	}
+}
+
+// A check that finds nothing is worth something only if it can find something.
+func TestViolationsAreFound(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		path, imports string
+		found         string // part of the text; "" is no fault
+	}{
+		"upwards":                 {"pkg/journal", module + "pkg/provisioner", "imports pkg/provisioner"},
+		"sideways":                {"pkg/fault", module + "pkg/secret", "imports pkg/secret"},
+		"downwards":               {"pkg/journal", module + "pkg/fault", ""},
+		"not in the table":        {"pkg/new", "fmt", "no level"},
+		"imports one without":     {"pkg/driver", module + "pkg/new", "no level"},
+		"imports the tests":       {"pkg/driver", module + "test/harness", "no level"},
+		"outside the house":       {"test/demo", module + "pkg/driver", ""},
+		"another command":         {"cmd/other", module + "pkg/driver", ""},
+		"codes in the server":     {"pkg/server/v1alpha1", "google.golang.org/grpc/codes", ""},
+		"status in the command":   {"cmd/contract-cosi-driver", "google.golang.org/grpc/status", ""},
+		"codes in the use cases":  {"pkg/provisioner", "google.golang.org/grpc/codes", "gRPC codes"},
+		"status in the driver":    {"pkg/driver", "google.golang.org/grpc/status", "gRPC codes"},
+		"SDK in the engine":       {"pkg/bucket", "github.com/aws/aws-sdk-go-v2/service/s3", ""},
+		"SDK in a provider":       {"pkg/contract/contractapi", "github.com/aws/smithy-go", ""},
+		"SDK at the seam":         {"pkg/contract", "github.com/aws/aws-sdk-go-v2/aws", "SDK types"},
+		"SDK in the use cases":    {"pkg/provisioner", "github.com/aws/smithy-go", "SDK types"},
+		"an import of like name":  {"pkg/provisioner", "google.golang.org/grpc/statuspage", ""},
+		"a package of like name":  {"cmd/contract-cosi-driver", "fmt", ""},
+		"level of like name only": {"pkg/serverless", "fmt", "no level"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := violations([]goPackage{{ImportPath: module + c.path, Imports: []string{c.imports}}})
+			switch {
+			case c.found == "" && len(got) > 0:
+				t.Errorf("found %q, want nothing", got)
+			case c.found != "" && (len(got) != 1 || !strings.Contains(got[0], c.found)):
+				t.Errorf("found %q, want one that says %q", got, c.found)
+			}
+		})
+	}
+}
+
+// violations names every import that the tables forbid.
+func violations(packages []goPackage) []string {
+	var found []string
+	for _, p := range packages {
+		path := strings.TrimPrefix(p.ImportPath, module)
+		if !under(path, "pkg") && !under(path, "cmd/contract-cosi-driver") {
+			continue
+		}
+		level, known := levels[path]
+		if !known {
+			found = append(found, path+" has no level; give it its place in the table of levels")
+		}
+		for _, imported := range p.Imports {
+			for _, r := range reserved {
+				if !r.allowed(path) && slices.ContainsFunc(r.imports, func(prefix string) bool { return under(imported, prefix) }) {
+					found = append(found, fmt.Sprintf("%s imports %s: %s", path, imported, r.why))
+				}
+			}
+			ours, ok := strings.CutPrefix(imported, module)
+			if !ok || !known {
+				continue
+			}
+			switch below, ok := levels[ours]; {
+			case !ok:
+				found = append(found, fmt.Sprintf("%s imports %s, which has no level", path, ours))
+			case below >= level:
+				found = append(found, fmt.Sprintf("%s (level %d) imports %s (level %d): imports point downwards only", path, level, ours, below))
+			}
+		}
+	}
+	return found
+}
+
+// under reports whether path is root or something below it.
+func under(path, root string) bool { return path == root || strings.HasPrefix(path, root+"/") }
+
+// list asks the go command for the module's packages and their imports, those
+// of test files left out.
+func list(t *testing.T) []goPackage {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", "./...")
+	command.Dir = ".."
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	var packages []goPackage
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p goPackage
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+}
