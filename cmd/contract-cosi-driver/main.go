@@ -111,6 +111,7 @@ func endpointFlag(flags *flag.FlagSet, endpoint *string) {
 // parse is Parse for flags that are the whole command line.
 func parse(flags *flag.FlagSet, args []string) error {
 	flags.Bool("help", false, "print this text")
+	flags.Bool("h", false, "print this text")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -123,7 +124,9 @@ func parse(flags *flag.FlagSet, args []string) error {
 	return nil
 }
 
-func helped(flags *flag.FlagSet) bool { return flags.Lookup("help").Value.String() == "true" }
+func helped(flags *flag.FlagSet) bool {
+	return flags.Lookup("help").Value.String() == "true" || flags.Lookup("h").Value.String() == "true"
+}
 
 // fileMode is a flag in octal.
 type fileMode fs.FileMode

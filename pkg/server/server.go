@@ -13,7 +13,6 @@ import (
 	"net"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -63,7 +62,7 @@ func New(log klog.Logger, c Config) *Server {
 }
 
 // Serve answers calls until ctx ends, then stops: no new call, and those under
-// way have the grace time to finish. It returns nil after a stop that was asked for.
+// way have the grace time to finish and a few seconds more to undo. It returns nil after a stop that was asked for.
 func (s *Server) Serve(ctx context.Context, listener net.Listener, grace time.Duration) error {
 	failed := make(chan error, 1)
 	go func() { failed <- s.grpc.Serve(listener) }()
@@ -72,11 +71,20 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, grace time.Du
 		return fmt.Errorf("socket: %w", err)
 	case <-ctx.Done():
 	}
-	var stopped sync.WaitGroup
-	stopped.Go(s.grpc.GracefulStop)
-	timer := time.AfterFunc(grace, s.grpc.Stop)
-	stopped.Wait()
-	timer.Stop()
+	stopped := make(chan struct{})
+	go func() {
+		s.grpc.GracefulStop()
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(grace):
+		s.grpc.Stop() // ends the calls' contexts
+		select {
+		case <-stopped:
+		case <-time.After(afterwork):
+		}
+	}
 	if err := <-failed; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("socket: %w", err)
 	}
@@ -85,6 +93,9 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, grace time.Du
 
 // workers are goroutines kept for calls; more calls at once get their own.
 const workers = 16
+
+// afterwork is how long calls that were ended have to undo what they began.
+const afterwork = 6 * time.Second
 
 // window is how much a client may send before it hears back, in bytes.
 const window = 1 << 20

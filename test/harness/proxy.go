@@ -6,21 +6,31 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"sync"
 	"testing"
 )
 
+// Fate is what becomes of a call.
+type Fate int
+
+// The fates of a call.
+const (
+	// Deliver: the service does it and its answer arrives.
+	Deliver Fate = iota
+	// LoseAnswer: the service does it and nobody hears.
+	LoseAnswer
+	// LoseRequest: the service never hears.
+	LoseRequest
+)
+
 // Line is what lies between a driver and its services: every call of the
-// driver goes through one of its proxies, in one count, and the answer of the
-// n-th call can be lost after the service has done what it was asked.
+// driver goes through one of its proxies, in one count.
 type Line struct {
-	mu    sync.Mutex
-	calls int
-	drop  int  // the call whose answer is lost, counted from 1; 0 for none
-	rest  bool // and those of all calls after it
-	down  bool // requests are lost too
-	hook  func(call int)
-	log   []string
+	mu     sync.Mutex
+	calls  []string
+	plan   func(call int) Fate
+	onLoss func()
 }
 
 // Proxy returns the address of a proxy to target. In what the target answers,
@@ -35,9 +45,13 @@ func (l *Line) Proxy(t testing.TB, target, old, new string) string {
 	transport := &http.Transport{MaxIdleConnsPerHost: 32}
 	t.Cleanup(transport.CloseIdleConnections)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n, lost, down := l.count(r)
-		if down {
-			panic(http.ErrAbortHandler)
+		fate, onLoss := l.next(r)
+		lose := func() {
+			onLoss()
+			panic(http.ErrAbortHandler) // the connection is closed without a byte
+		}
+		if fate == LoseRequest {
+			lose()
 		}
 		out := r.Clone(r.Context())
 		out.RequestURI, out.URL.Scheme, out.URL.Host = "", to.Scheme, to.Host
@@ -45,78 +59,55 @@ func (l *Line) Proxy(t testing.TB, target, old, new string) string {
 		if err != nil {
 			panic(http.ErrAbortHandler)
 		}
-		defer func() { _ = answer.Body.Close() }()
-		if lost {
-			_, _ = io.Copy(io.Discard, answer.Body)
-			if hook := l.onLost(); hook != nil {
-				hook(n)
-			}
-			panic(http.ErrAbortHandler) // the connection is closed without a byte
+		body, _ := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if fate == LoseAnswer {
+			lose()
 		}
 		for name, values := range answer.Header {
 			w.Header()[name] = values
 		}
-		if old == "" {
-			w.WriteHeader(answer.StatusCode)
-			_, _ = io.Copy(w, answer.Body)
-			return
+		if old != "" {
+			w.Header().Del("Content-Length")
+			body = bytes.ReplaceAll(body, []byte(old), []byte(new))
 		}
-		body, _ := io.ReadAll(answer.Body)
-		w.Header().Del("Content-Length")
 		w.WriteHeader(answer.StatusCode)
-		_, _ = w.Write(bytes.ReplaceAll(body, []byte(old), []byte(new)))
+		_, _ = w.Write(body)
 	}))
 	t.Cleanup(s.Close)
 	return s.URL
 }
 
-func (l *Line) onLost() func(int) {
+func (l *Line) next(r *http.Request) (fate Fate, onLoss func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.hook
+	l.calls = append(l.calls, r.Method+" "+r.URL.Path)
+	if l.plan != nil {
+		fate = l.plan(len(l.calls))
+	}
+	return fate, l.onLoss
 }
 
-// OnLost has f called with the number of each call whose answer is lost, when
-// the service has done it and the driver does not know. Heal ends that.
-func (l *Line) OnLost(f func(call int)) {
+// Plan counts anew and lets plan say what becomes of each call, from 1.
+// onLoss, which may be nil, is called when one is about to be lost.
+func (l *Line) Plan(plan func(call int) Fate, onLoss func()) {
+	if onLoss == nil {
+		onLoss = func() {}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.hook = f
+	l.calls, l.plan, l.onLoss = nil, plan, onLoss
 }
 
-func (l *Line) count(r *http.Request) (n int, lost, down bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.calls++
-	l.log = append(l.log, r.Method+" "+r.URL.Path)
-	return l.calls, l.drop != 0 && (l.calls == l.drop || l.rest && l.calls > l.drop), l.down
-}
+// Heal counts anew and loses nothing any more.
+func (l *Line) Heal() { l.Plan(nil, nil) }
 
-// Drop loses the answer of the n-th call from now, and with rest those of all
-// after it, until Heal.
-func (l *Line) Drop(n int, rest bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.calls, l.log, l.drop, l.rest = 0, nil, n, rest
-}
+// Cut loses every request.
+func (l *Line) Cut() { l.Plan(func(int) Fate { return LoseRequest }, nil) }
 
-// Heal loses nothing any more and counts anew.
-func (l *Line) Heal() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.calls, l.log, l.drop, l.rest, l.down, l.hook = 0, nil, 0, false, false, nil
-}
-
-// Cut loses requests as well, until Heal.
-func (l *Line) Cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.down = true
-}
-
-// Calls are the calls since the last Drop or Heal.
+// Calls are the calls since the last plan.
 func (l *Line) Calls() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return append([]string(nil), l.log...)
+	return slices.Clone(l.calls)
 }

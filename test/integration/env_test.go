@@ -308,6 +308,7 @@ func (e *env) api(method, path string, body, into any) int {
 // key is what the contract service tells of one.
 type key struct {
 	Name, AccessKeyID string
+	Acknowledged      bool
 	Spec              struct {
 		Slot    string
 		Buckets []struct{ Bucket, Prefix, Access string }

@@ -144,6 +144,18 @@ func (e *env) slot(contract, slot string) []key {
 	return page.Items
 }
 
+// prepare does what a job needs, and waits for what follows the answers.
+func (e *env) prepare(j job, conn *grpc.ClientConn, l *life) {
+	e.Helper()
+	if j.prepare == nil {
+		return
+	}
+	j.prepare(e, conn, l)
+	e.until(func() bool {
+		return !slices.ContainsFunc(e.keys(l.contract), func(k key) bool { return !k.Acknowledged })
+	})
+}
+
 const cancelling = "onDemand:\n  backend: main\n  onLastBucket: cancel\n"
 
 // The answer of the n-th call between driver and services is lost, for every n
@@ -158,10 +170,13 @@ func TestLostAnswers(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%d/rest=%v", j.name, n, rest), func(t *testing.T) {
 					t.Parallel()
 					e, l := newEnv(t, cancelling), newLife()
-					if j.prepare != nil {
-						j.prepare(e, e.conn, l)
-					}
-					e.line.Drop(n, rest)
+					e.prepare(j, e.conn, l)
+					e.line.Plan(func(call int) harness.Fate {
+						if call == n || rest && call > n {
+							return harness.LoseAnswer
+						}
+						return harness.Deliver
+					}, nil)
 					err := j.call(t, e.conn, l)
 					e.until(func() bool { return len(e.line.Calls()) >= n })
 					if err != nil && status.Code(err) != codes.Unavailable {
@@ -186,9 +201,7 @@ func TestLostAnswers(t *testing.T) {
 func callsOf(t *testing.T, j job) int {
 	t.Helper()
 	e, l := newEnv(t, cancelling), newLife()
-	if j.prepare != nil {
-		j.prepare(e, e.conn, l)
-	}
+	e.prepare(j, e.conn, l)
 	e.line.Heal()
 	must(t, j.call(t, e.conn, l))
 	e.stop() // which waits for what follows the answer
@@ -222,43 +235,51 @@ func nothingLeft(e *env, l *life) {
 	}
 }
 
-// kill -9 of the driver when the service has done the n-th call of an RPC and
-// the driver has not heard of it; then the RPC again, by a new driver on the
-// same journal.
+// kill -9 of the driver just before the service hears of the n-th call of an
+// RPC, and when the service has done it and the driver has not heard; then the
+// RPC again, by a new driver on the same journal.
 func TestKilledBetweenSteps(t *testing.T) {
 	t.Parallel()
 	for _, j := range jobs {
 		for n := range callsOf(t, j) {
 			n++
-			t.Run(fmt.Sprintf("%s/%d", j.name, n), func(t *testing.T) {
-				t.Parallel()
-				e, l := newEnv(t, cancelling), newLife()
-				e.stop() // its configuration and line serve the driver that is killed
-				d := e.startProcess()
-				if j.prepare != nil {
-					j.prepare(e, d.Conn, l)
-				}
-				e.line.Heal()
-				e.line.OnLost(func(int) { d.Process.Kill() })
-				e.line.Drop(n, true)
-				_ = j.call(t, d.Conn, l) // a grant may be answered before its acknowledgement is lost
-				if err := d.Wait(); err == nil {
-					t.Error("the driver was to be killed")
-				}
-				must(t, d.Conn.Close())
-				e.line.Heal()
-
-				d = e.startProcess()
-				for range 2 {
-					must(t, j.call(t, d.Conn, l))
-				}
-				j.after(e, l)
-				must(t, d.Stop())
-				e.start()
-				nothingLeft(e, l)
-			})
+			for name, fate := range map[string]harness.Fate{"before": harness.LoseRequest, "after": harness.LoseAnswer} {
+				t.Run(fmt.Sprintf("%s/%s/%d", j.name, name, n), func(t *testing.T) {
+					t.Parallel()
+					killedAt(t, j, n, fate)
+				})
+			}
 		}
 	}
+}
+
+func killedAt(t *testing.T, j job, n int, fate harness.Fate) {
+	e, l := newEnv(t, cancelling), newLife()
+	e.stop() // its configuration and line serve the driver that is killed
+	d := e.startProcess()
+	e.prepare(j, d.Conn, l)
+	var once sync.Once
+	e.line.Plan(func(call int) harness.Fate {
+		if call >= n {
+			return fate
+		}
+		return harness.Deliver
+	}, func() { once.Do(d.Process.Kill) })
+	_ = j.call(t, d.Conn, l) // a grant may be answered before its acknowledgement is lost
+	if err := d.Wait(); err == nil {
+		t.Error("the driver was to be killed")
+	}
+	must(t, d.Conn.Close())
+	e.line.Heal()
+
+	d = e.startProcess()
+	for range 2 {
+		must(t, j.call(t, d.Conn, l))
+	}
+	j.after(e, l)
+	must(t, d.Stop())
+	e.start()
+	nothingLeft(e, l)
 }
 
 // startProcess runs the driver as a process of its own on the env's files.

@@ -54,14 +54,17 @@ var (
 
 // New returns the provider; no call is made.
 func New(c Config) (*Provider, error) {
-	client, err := api.NewClient(c.URL, api.WithHTTPClient(c.HTTP), api.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+	// A redirect would turn a write into a read, and carry the token elsewhere.
+	client := *c.HTTP
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	calls, err := api.NewClient(c.URL, api.WithHTTPClient(&client), api.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
 		r.Header.Set("Authorization", "Bearer "+c.Token.Reveal())
 		return nil
 	}))
 	if err != nil {
 		return nil, fmt.Errorf("contract service %s: %w", c.URL, err)
 	}
-	return &Provider{client: client, http: c.HTTP, observe: c.Observe}, nil
+	return &Provider{client: calls, http: &client, observe: c.Observe}, nil
 }
 
 // Capabilities implements contract.Provider.
@@ -73,6 +76,9 @@ func (p *Provider) Capabilities() contract.Capabilities {
 func (p *Provider) Regions(ctx context.Context) ([]cosi.Endpoint, error) {
 	var list api.RegionList
 	err := p.call(ctx, "ListRegions", &list, func(ctx context.Context) (*http.Response, error) { return p.client.ListRegions(ctx) })
+	if err == nil && len(list.Items) == 0 {
+		err = unpromised(nil)
+	}
 	return endpointsOf(list.Items), err
 }
 
@@ -126,7 +132,10 @@ func (p *Provider) GetContract(ctx context.Context, name string) (contract.Contr
 
 func (p *Provider) contract(ctx context.Context, operation, name string, send send) (contract.Contract, error) {
 	var c api.Contract
-	header, err := p.exchange(ctx, operation, &c, send)
+	meta, err := p.exchange(ctx, operation, &c, send)
+	if err == nil && c.Name != name {
+		err = unpromised(nil)
+	}
 	if err != nil {
 		return contract.Contract{}, fault.In(err, "contract %s", name)
 	}
@@ -140,7 +149,7 @@ func (p *Provider) contract(ctx context.Context, operation, name string, send se
 		State:      state,
 		Message:    value(c.Message),
 		Endpoints:  endpointsOf(c.Endpoints),
-		RetryAfter: retryAfter(header),
+		RetryAfter: retryAfter(meta.header),
 	}, nil
 }
 
@@ -156,18 +165,20 @@ var states = map[api.ContractState]contract.State{
 // DeleteContract implements contract.Provider.
 func (p *Provider) DeleteContract(ctx context.Context, name string) error {
 	var c api.Contract
-	err := p.call(ctx, "DeleteContract", &c, func(ctx context.Context) (*http.Response, error) {
+	meta, err := p.exchange(ctx, "DeleteContract", &c, func(ctx context.Context) (*http.Response, error) {
 		return p.client.DeleteContract(ctx, name, nil)
 	})
 	switch {
-	case fault.Is(err, fault.NotFound):
+	case fault.Is(err, fault.NotFound) || err == nil && meta.status == http.StatusNoContent:
 		return nil
-	case err != nil:
-		return fault.In(err, "contract %s", name)
-	case c.State == api.ContractStateCancelling:
-		return fault.New(fault.Pending, "contract %s is being cancelled", name)
+	case err == nil && meta.status == http.StatusAccepted:
+		f := fault.New(fault.Pending, "contract %s is being cancelled", name)
+		f.RetryAfter = retryAfter(meta.header)
+		return f
+	case err == nil:
+		err = unpromised(nil)
 	}
-	return nil
+	return fault.In(err, "contract %s", name)
 }
 
 // IssueKey implements contract.Provider.
@@ -202,7 +213,7 @@ func (p *Provider) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (
 		// whoever knew it has lost it. Nobody can use that key: make it anew.
 		if err := p.call(ctx, "DeleteKey", nil, func(ctx context.Context) (*http.Response, error) {
 			return p.client.DeleteKey(ctx, req.Contract, name)
-		}); err != nil {
+		}); absentIsNil(err) != nil {
 			return secret.KeyPair{}, fault.In(err, "key %s of contract %s", req.Slot, req.Contract)
 		}
 		err = p.call(ctx, "PutKey", &issued, put)
@@ -240,6 +251,9 @@ func (p *Provider) ListKeys(ctx context.Context, name, slot string) ([]contract.
 		if err != nil {
 			return nil, fault.In(err, "contract %s", name)
 		}
+		if page.Items == nil {
+			return nil, fault.In(unpromised(nil), "contract %s", name)
+		}
 		for _, k := range page.Items {
 			out = append(out, contract.KeyInfo{AccessKeyID: k.AccessKeyId, Slot: k.Spec.Slot, Active: k.State == api.KeyStateActive, CreatedAt: k.CreatedAt})
 		}
@@ -255,7 +269,7 @@ func (p *Provider) RevokeKey(ctx context.Context, name, slot, accessKeyID string
 		err := p.call(ctx, "RevokeSlot", nil, func(ctx context.Context) (*http.Response, error) {
 			return p.client.RevokeSlot(ctx, name, &api.RevokeSlotParams{Slot: slot})
 		})
-		return fault.In(err, "contract %s", name)
+		return absentIsNil(fault.In(err, "contract %s", name))
 	}
 	// The API deletes by name and the caller knows the id: a rare call may list.
 	params := &api.ListKeysParams{Slot: &slot}
@@ -265,6 +279,9 @@ func (p *Provider) RevokeKey(ctx context.Context, name, slot, accessKeyID string
 		if fault.Is(err, fault.NotFound) {
 			return nil
 		}
+		if err == nil && page.Items == nil {
+			err = unpromised(nil)
+		}
 		if err != nil {
 			return fault.In(err, "contract %s", name)
 		}
@@ -272,12 +289,25 @@ func (p *Provider) RevokeKey(ctx context.Context, name, slot, accessKeyID string
 			err := p.call(ctx, "DeleteKey", nil, func(ctx context.Context) (*http.Response, error) {
 				return p.client.DeleteKey(ctx, name, page.Items[i].Name)
 			})
-			return fault.In(err, "contract %s", name)
+			return absentIsNil(fault.In(err, "contract %s", name))
 		}
 		if params.PageToken = page.NextPageToken; value(params.PageToken) == "" {
 			return nil
 		}
 	}
+}
+
+// absentIsNil is for calls that take something away.
+func absentIsNil(err error) error {
+	if fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	return err
+}
+
+// unpromised is what a success is that the API does not know.
+func unpromised(cause error) error {
+	return fault.Wrap(fault.Internal, cause, "the contract service's answer is not what its API promises; check that the backend's url is a contract service")
 }
 
 // send makes one HTTP request.
@@ -296,14 +326,22 @@ func (p *Provider) call(ctx context.Context, operation string, into any, send se
 	return err
 }
 
-func (p *Provider) exchange(ctx context.Context, operation string, into any, send send) (http.Header, error) {
+// meta is what an answer says beside its body.
+type meta struct {
+	status int
+	header http.Header
+}
+
+// exchange makes a call and reads its answer: JSON into the value given, or
+// nothing, which is 204, where none is given.
+func (p *Provider) exchange(ctx context.Context, operation string, into any, send send) (meta, error) {
 	wait := firstWait
 	for attempt := 1; ; attempt++ {
-		header, err := p.once(ctx, into, send)
+		answer, err := p.once(ctx, into, send)
 		p.observe(operation, err)
 		kind := fault.KindOf(err)
 		if kind != fault.Unavailable && kind != fault.RateLimited || attempt == attempts || ctx.Err() != nil {
-			return header, err
+			return answer, err
 		}
 		pause := wait/2 + rand.N(wait/2)
 		var f *fault.Error
@@ -311,40 +349,43 @@ func (p *Provider) exchange(ctx context.Context, operation string, into any, sen
 			pause = max(pause, f.RetryAfter)
 		}
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause {
-			return header, err
+			return answer, err
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return header, err
+			return answer, err
 		}
 		wait *= 2
 	}
 }
 
-func (p *Provider) once(ctx context.Context, into any, send send) (http.Header, error) {
+func (p *Provider) once(ctx context.Context, into any, send send) (meta, error) {
 	answer, err := send(ctx)
 	if err != nil {
 		if errors.Is(ctx.Err(), context.Canceled) {
-			return nil, fault.Wrap(fault.Canceled, err, "the call was given up")
+			return meta{}, fault.Wrap(fault.Canceled, err, "the call was given up")
 		}
-		return nil, fault.Wrap(fault.Unavailable, err, "the contract service does not answer (%s)", fault.NoAnswer(err))
+		return meta{}, fault.Wrap(fault.Unavailable, err, "the contract service does not answer (%s)", fault.NoAnswer(err))
 	}
 	defer func() { _ = answer.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
 	if err != nil {
-		return nil, fault.Wrap(fault.Unavailable, err, "the contract service's answer was cut short")
+		return meta{}, fault.Wrap(fault.Unavailable, err, "the contract service's answer was cut short")
 	}
-	if answer.StatusCode >= 300 {
-		return answer.Header, problemOf(answer, text)
-	}
-	if into == nil || len(text) == 0 {
-		return answer.Header, nil
+	m := meta{status: answer.StatusCode, header: answer.Header}
+	switch {
+	case answer.StatusCode >= 300:
+		return m, problemOf(answer, text)
+	case answer.StatusCode == http.StatusNoContent:
+		return m, nil
+	case into == nil:
+		return m, unpromised(nil)
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return answer.Header, fault.Wrap(fault.Internal, err, "the contract service's answer is not what its API promises; check that the backend's url is a contract service")
+		return m, unpromised(err)
 	}
-	return answer.Header, nil
+	return m, nil
 }
 
 func retryAfter(h http.Header) time.Duration {

@@ -263,7 +263,7 @@ func TestProblemSentence(t *testing.T) {
 		problem string
 		want    string
 	}{
-		"title":           {`{"title":"Too long","code":"invalid-argument"}`, "contract team-a: Too long"},
+		"title":           {`{"title":"Too long","code":"invalid-argument","requestId":"req-1"}`, "contract team-a: Too long"},
 		"detail":          {`{"title":"Wrong","detail":"plan x is not sold","code":"invalid-argument"}`, "contract team-a: plan x is not sold"},
 		"fields":          {`{"title":"Wrong","code":"invalid-argument","errors":[{"pointer":"/plan","detail":"is not sold"},{"pointer":"/quota","detail":"too much"}]}`, "contract team-a: Wrong; /plan: is not sold; /quota: too much"},
 		"fields in words": {`{"title":"Wrong","detail":"plan is not sold","code":"invalid-argument","errors":[{"pointer":"/plan","detail":"is not sold"}]}`, "contract team-a: plan is not sold"},
@@ -1038,5 +1038,65 @@ func TestCapabilities(t *testing.T) {
 	want := contract.Capabilities{ScopeBy: contract.ScopeByKey, SourceAddresses: true}
 	if got := p.Capabilities(); got != want {
 		t.Errorf("capabilities %+v, want %+v", got, want)
+	}
+}
+
+// A success is what the API promises, and nothing else: a login page or a
+// redirect to one must not pass for a key revoked or a contract gone.
+func TestUnpromisedSuccess(t *testing.T) {
+	t.Parallel()
+	calls := map[string]func(context.Context, *contractapi.Provider) error{
+		"RevokeKey of a slot": func(ctx context.Context, p *contractapi.Provider) error {
+			return p.RevokeKey(ctx, "team-a", "ba-1", "")
+		},
+		"RevokeKey of a key": func(ctx context.Context, p *contractapi.Provider) error {
+			return p.RevokeKey(ctx, "team-a", "ba-1", "AK1")
+		},
+		"AcknowledgeKey": func(ctx context.Context, p *contractapi.Provider) error {
+			return p.AcknowledgeKey(ctx, "team-a", issueRequest.Proposed)
+		},
+		"DeleteContract": func(ctx context.Context, p *contractapi.Provider) error { return p.DeleteContract(ctx, "team-a") },
+		"GetContract": func(ctx context.Context, p *contractapi.Provider) error {
+			_, err := p.GetContract(ctx, "team-a")
+			return err
+		},
+		"EnsureContract": func(ctx context.Context, p *contractapi.Provider) error {
+			_, err := p.EnsureContract(ctx, contract.Spec{Name: "team-a", Owner: "cluster-1"})
+			return err
+		},
+		"ListKeys": func(ctx context.Context, p *contractapi.Provider) error {
+			_, err := p.ListKeys(ctx, "team-a", "")
+			return err
+		},
+		"Check": func(ctx context.Context, p *contractapi.Provider) error { return p.Check(ctx) },
+	}
+	answers := map[string]http.HandlerFunc{
+		"page":     func(w http.ResponseWriter, _ *http.Request) { write(w, 200, "<html>sign in</html>") },
+		"object":   func(w http.ResponseWriter, _ *http.Request) { write(w, 200, "{}") },
+		"nothing":  func(w http.ResponseWriter, _ *http.Request) { write(w, 200, "") },
+		"redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/other"+r.URL.Path, 301) },
+	}
+	for what, call := range calls {
+		for which, answer := range answers {
+			t.Run(what+"/"+which, func(t *testing.T) {
+				t.Parallel()
+				s, p := play(t, func(w http.ResponseWriter, r *http.Request, _ int) { answer(w, r) })
+				kind(t, call(bounded(t), p), fault.Internal)
+				if n := len(s.seen()); n != 1 {
+					t.Errorf("asked %q", s.lines())
+				}
+			})
+		}
+	}
+}
+
+// What is not there is revoked.
+func TestRevokeOfTheAbsent(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{"contract-not-found", "key-not-found"} {
+		_, p := play(t, func(w http.ResponseWriter, _ *http.Request, n int) { problem(w, 404, code, n) })
+		if err := p.RevokeKey(bounded(t), "team-a", "ba-1", ""); err != nil {
+			t.Errorf("%s: %v", code, err)
+		}
 	}
 }
