@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -10,9 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
 
 const (
@@ -33,28 +33,10 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// output may be read while the program writes it.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
 // command runs the program to its end.
 func command(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	var out, log output
+	var out, log harness.Buffer
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -265,7 +247,7 @@ func TestValidatePrintsWhatCanBeRead(t *testing.T) {
 
 // serving is a program that serves.
 type serving struct {
-	stdout, stderr output
+	stdout, stderr harness.Buffer
 	stop           context.CancelFunc
 	ended          chan error
 }

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +31,7 @@ import (
 	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server"
+	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
 
 // patience is how long a test waits for what must happen. It is long, since
@@ -422,24 +422,6 @@ func (r *recorder) seen() ([]recorded, int) {
 	return slices.Clone(r.rpcs), r.panics
 }
 
-// logged is a log that may be read while it is written.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 type setup struct {
 	handler     identity
 	ready       func(context.Context) error
@@ -449,7 +431,7 @@ type setup struct {
 
 type served struct {
 	*recorder
-	log    *logged
+	log    *harness.Buffer
 	path   string
 	conn   *grpc.ClientConn
 	cosi   cosiproto.IdentityClient
@@ -470,7 +452,7 @@ func serve(t *testing.T, s setup) *served {
 	if s.callTimeout == 0 {
 		s.callTimeout = 2 * patience
 	}
-	out := &served{recorder: &recorder{}, log: &logged{}, path: filepath.Join(shortDir(t), "cosi.sock")}
+	out := &served{recorder: &recorder{}, log: &harness.Buffer{}, path: filepath.Join(shortDir(t), "cosi.sock")}
 	listener, err := net.Listen("unix", out.path)
 	if err != nil {
 		t.Fatal(err)
