@@ -130,7 +130,8 @@ var (
 	// ALREADY_EXISTS would make the v0.2.2 sidecar read the response that it
 	// has not got, and crash.
 	grantCodes = map[fault.Kind]codes.Code{fault.Mismatch: codes.FailedPrecondition, fault.Conflict: codes.FailedPrecondition}
-	// NOT_FOUND from Revoke is retried for ever.
+	// NOT_FOUND would be taken for success by the sidecar in Delete, and is
+	// retried for ever in Revoke.
 	deleteCodes = map[fault.Kind]codes.Code{fault.Mismatch: codes.FailedPrecondition, fault.Conflict: codes.FailedPrecondition, fault.NotFound: codes.FailedPrecondition}
 )
 

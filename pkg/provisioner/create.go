@@ -1,0 +1,152 @@
+package provisioner
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
+)
+
+// Bucket is a bucket that an application can be given access to.
+type Bucket struct {
+	ID       cosi.BucketID
+	Endpoint cosi.Endpoint
+}
+
+// CreateBucket makes a bucket as its class says, under the contract that the
+// class names, which is signed if need be. It makes all of it or nothing.
+// Repeated, it returns the same bucket; with other parameters, Mismatch.
+func (p *Provisioner) CreateBucket(ctx context.Context, name string, parameters map[string]string) (Bucket, error) {
+	spec, id, terms, err := p.checkCreate(name, parameters)
+	if err != nil {
+		return Bucket{}, err
+	}
+	unlock, err := p.locks.acquire(ctx, shared("contract", id.ContractID), exclusive("bucket", id))
+	if err != nil {
+		return Bucket{}, err
+	}
+	defer unlock()
+
+	made, err := p.recorded(ctx, id, spec)
+	if !fault.Is(err, fault.NotFound) {
+		return made, err
+	}
+	endpoints, err := p.openContract(ctx, id.ContractID, terms, spec.Region)
+	if err != nil {
+		return Bucket{}, err
+	}
+	endpoint, err := regionOf(endpoints, spec.Region, id.ContractID)
+	if err != nil {
+		return Bucket{}, err
+	}
+	engine, err := p.engine(ctx, id.ContractID, endpoint)
+	if err != nil {
+		return Bucket{}, err
+	}
+	if err := engine.Create(ctx, id.Bucket, spec); err != nil {
+		p.undoCreate(ctx, engine, id, err)
+		return Bucket{}, p.explain(ctx, id.ContractID, engine, fault.In(err, "bucket %s", id))
+	}
+	err = p.Journal.SaveBucket(ctx, &journal.Bucket{ID: id, Spec: spec, Endpoint: endpoint, CreatedAt: time.Now().UTC()})
+	switch {
+	case fault.Is(err, fault.Mismatch): // another process has just recorded it
+		return p.recorded(ctx, id, spec)
+	case err != nil: // whether it is recorded is not known; the bucket's mark lets a repeat carry on
+		return Bucket{}, err
+	}
+	klog.FromContext(ctx).V(4).Info("Bucket made", "bucket", id)
+	return Bucket{ID: id, Endpoint: endpoint}, nil
+}
+
+// recorded returns a bucket that the journal knows, if it was made as spec
+// says: NotFound if there is no record, Mismatch if it was made otherwise.
+func (p *Provisioner) recorded(ctx context.Context, id cosi.BucketID, spec params.Bucket) (Bucket, error) {
+	record, err := p.Journal.Bucket(ctx, id)
+	if err != nil {
+		return Bucket{}, err
+	}
+	if differing := differences(record.Spec, spec); len(differing) > 0 {
+		return Bucket{}, fault.New(fault.Mismatch, "bucket %s exists and was made with other parameters: %s differ; delete the bucket or restore its class", id, strings.Join(differing, ", "))
+	}
+	return Bucket{ID: id, Endpoint: p.current(id.ContractID, record.Endpoint)}, nil
+}
+
+// checkCreate reports all that can be wrong with a request before anything is made.
+func (p *Provisioner) checkCreate(name string, parameters map[string]string) (params.Bucket, cosi.BucketID, config.Terms, error) {
+	spec, err := params.ParseBucket(parameters)
+	err = join(cosi.CheckBucketName(name), err)
+	terms, known := p.Terms(spec.Contract)
+	if !known && spec.Contract != "" {
+		err = join(err, fault.New(fault.InvalidArgument, "contract %q is not in the driver's configuration; ask the platform's operator to add it, or correct the class", spec.Contract))
+	}
+	id := cosi.BucketID{ContractID: cosi.ContractID{Backend: terms.Backend, Contract: spec.Contract}, Bucket: name}
+	return spec, id, terms, err
+}
+
+// differences names the parameters in which two classes differ.
+func differences(a, b params.Bucket) []string {
+	fields := func(v params.Bucket) map[string]json.RawMessage {
+		text, _ := json.Marshal(v) // plain data
+		var out map[string]json.RawMessage
+		_ = json.Unmarshal(text, &out)
+		return out
+	}
+	x, y := fields(a), fields(b)
+	all := maps.Clone(x)
+	maps.Copy(all, y)
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if string(x[name]) != string(y[name]) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func regionOf(endpoints []cosi.Endpoint, region string, id cosi.ContractID) (cosi.Endpoint, error) {
+	names := make([]string, len(endpoints))
+	for i, e := range endpoints {
+		if region == "" || e.Region == region {
+			return e, nil
+		}
+		names[i] = e.Region
+	}
+	if len(endpoints) == 0 {
+		return cosi.Endpoint{}, fault.New(fault.Unavailable, "contract %s has no S3 endpoint yet", id)
+	}
+	return cosi.Endpoint{}, fault.New(fault.InvalidArgument, "BucketClass parameters: region: %q is not a region of contract %s, which has %s", region, id, strings.Join(names, ", "))
+}
+
+// undoCreate takes back what a failed create has made, so that no bucket is
+// left that nobody will ever ask to delete: the v0.2.2 sidecar deletes only
+// what was made without an error. What cannot be undone carries the driver's
+// mark, and the next attempt carries on from it.
+func (p *Provisioner) undoCreate(ctx context.Context, engine *bucket.Engine, id cosi.BucketID, cause error) {
+	if fault.Is(cause, fault.Conflict) { // it is somebody else's
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	_, err := p.Journal.Bucket(ctx, id)
+	if err == nil {
+		return // another process has made and recorded it meanwhile
+	}
+	ours, err := engine.Ours(ctx, id.Bucket)
+	if err == nil && ours {
+		err = engine.Delete(ctx, id.Bucket)
+	}
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		klog.FromContext(ctx).V(2).Info("A failed create could not be undone; the next attempt carries on", "bucket", id, "cause", cause, "err", err)
+	}
+}
