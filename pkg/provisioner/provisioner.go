@@ -3,12 +3,12 @@
 // bucket. They are written once, for every storage service and every version
 // of the COSI API.
 //
-// Each call is safe to repeat, at any time, from any process. That rests on
-// three things: ids are pure functions of the request; the journal is written
-// before a service is asked and again before the caller is answered; and what
-// a service does is either repeatable itself or undone. The locks of this
-// package are not among them. They only keep two calls of one process from
-// doing the same work twice.
+// Each call is safe to repeat, at any time and after any crash. That rests on
+// three things: ids are pure functions of the request; a key's intent is in the
+// journal before a service is asked for it, and every result before the caller
+// is answered; and what a service does can be repeated, is undone, or carries
+// the driver's mark. The locks of this package are not among them. They keep
+// two calls of one process from doing the same work twice.
 package provisioner
 
 import (
