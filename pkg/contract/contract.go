@@ -50,7 +50,8 @@ type Provider interface {
 	// IssueKey makes the slot hold exactly the keys in Keep and the one it
 	// returns. Whatever else it held is an orphan of an attempt whose answer
 	// was lost, and is revoked. LimitExceeded if the service has no room for
-	// the key, FailedPrecondition if the contract is not active.
+	// the key, FailedPrecondition if the contract is not active, Mismatch if
+	// the proposed key was issued before and its secret is not told again.
 	IssueKey(ctx context.Context, req IssueKeyRequest) (secret.KeyPair, error)
 
 	// ListKeys lists keys without their secrets; slot "" lists the contract's.

@@ -114,6 +114,9 @@ func (p *Provisioner) issueContractKey(ctx context.Context, record *journal.Cont
 	}
 	backend := p.Backends[record.ID.Backend]
 	pair, err := backend.Provider.IssueKey(ctx, contract.IssueKeyRequest{Contract: record.ID.Contract, Slot: cosi.ContractSlot, Proposed: record.Proposed})
+	if fault.Is(err, fault.Mismatch) {
+		return p.proposeAgain(ctx, record.ID, record.Proposed.AccessKeyID)
+	}
 	if err != nil {
 		return err
 	}
@@ -124,6 +127,25 @@ func (p *Provisioner) issueContractKey(ctx context.Context, record *journal.Cont
 	p.acknowledge(ctx, record.ID, backend, record.Proposed)
 	klog.FromContext(ctx).Info("Contract in use", "contract", record.ID)
 	return nil
+}
+
+// proposeAgain is for a contract's own key that the service has told for the
+// last time: if it is not in the journal by now, the next call asks for
+// another.
+func (p *Provisioner) proposeAgain(ctx context.Context, id cosi.ContractID, proposed string) error {
+	record, err := p.Journal.Contract(ctx, id)
+	if err != nil {
+		return err
+	}
+	if record.Phase != journal.Done && record.Proposed.AccessKeyID == proposed {
+		record.Proposed = propose()
+		if err := p.Journal.SaveContract(ctx, record); err != nil {
+			return fasterElsewhere(err)
+		}
+		p.Repaired("contract-key")
+		klog.FromContext(ctx).Info("The secret of the contract's own key was told and is not in the journal; the next call gets a new one", "contract", id)
+	}
+	return fault.New(fault.Unavailable, "the key of contract %s is being issued anew; repeat the call", id)
 }
 
 func (p *Provisioner) specOf(id cosi.ContractID, t config.Terms) contract.Spec {

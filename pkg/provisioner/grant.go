@@ -66,14 +66,16 @@ func (p *Provisioner) GrantAccess(ctx context.Context, name string, auth cosi.Au
 		return access, nil
 	}
 
-	pair, err := backend.Provider.IssueKey(ctx, contract.IssueKeyRequest{
-		Contract: id.Contract, Slot: id.Account, Scope: scopeOf(grant), Proposed: record.Proposed,
-	})
+	pair, err := p.issueKey(ctx, backend, record)
 	if err != nil {
 		if fresh {
 			p.undoIntent(ctx, backend, record, err)
 		}
 		return Access{}, fault.In(err, "access %s", id)
+	}
+	if record.Phase == journal.Done { // by another process
+		access.Key = pair
+		return access, nil
 	}
 	record.Phase, record.Issued = journal.Done, pair
 	if err := p.Journal.SaveAccount(ctx, record); err != nil {
@@ -177,6 +179,36 @@ func (p *Provisioner) intendGrant(ctx context.Context, id cosi.AccountID, grant 
 		return nil, false, fault.New(fault.Mismatch, "access %s exists and was granted otherwise (buckets, access, prefix or sourceIP differ); delete the BucketAccess and make a new one", id)
 	}
 	return record, fresh, nil
+}
+
+// issueKey asks for the key of an intent. If the service has told its secret
+// for the last time, another process was given it and has written it down by
+// now; if not, it is lost, and nobody can use that key: a new one is proposed.
+func (p *Provisioner) issueKey(ctx context.Context, backend Backend, record *journal.Account) (secret.KeyPair, error) {
+	ask := func() (secret.KeyPair, error) {
+		return backend.Provider.IssueKey(ctx, contract.IssueKeyRequest{
+			Contract: record.ID.Contract, Slot: record.ID.Account, Scope: scopeOf(record.Grant), Proposed: record.Proposed,
+		})
+	}
+	pair, err := ask()
+	if !fault.Is(err, fault.Mismatch) {
+		return pair, err
+	}
+	now, err := p.Journal.Account(ctx, record.ID)
+	if err != nil {
+		return pair, err
+	}
+	*record = *now
+	if record.Phase == journal.Done {
+		return record.Issued, nil
+	}
+	record.Proposed = propose()
+	if err := p.Journal.SaveAccount(ctx, record); err != nil {
+		return pair, fasterElsewhere(err)
+	}
+	p.Repaired("key")
+	klog.FromContext(ctx).Info("The secret of a key was told and is not in the journal; issuing a new key", "account", record.ID)
+	return ask()
 }
 
 // undoIntent removes the record of a key that the service has refused. Where

@@ -282,6 +282,38 @@ func killedAt(t *testing.T, j job, n int, fate harness.Fate) {
 	nothingLeft(e, l)
 }
 
+// A journal that lost the answer to a key which the service does not tell again,
+// as one restored from a backup has: a new key, no second one, and said so.
+func TestSecretToldAndLost(t *testing.T) {
+	t.Parallel()
+	e, l := newEnv(t, cancelling), newLife()
+	must(t, l.create(t, e.conn))
+	e.stop()
+	d := e.startProcess()
+	var once sync.Once
+	e.line.Plan(func(int) harness.Fate { return harness.LoseAnswer }, func() { once.Do(d.Process.Kill) })
+	_ = l.grant(t, d.Conn)
+	_ = d.Wait()
+	must(t, d.Conn.Close())
+	e.line.Heal()
+	lost := e.keys(l.contract)
+	if len(lost) != 1 {
+		t.Fatalf("keys: %+v", lost)
+	}
+	if code := e.api(http.MethodPut, "/v1/contracts/"+l.contract+"/keys/"+lost[0].Name+"/acknowledgement", nil, nil); code != http.StatusNoContent {
+		t.Fatalf("HTTP %d", code)
+	}
+	e.start()
+	must(t, l.grant(t, e.conn))
+	if got := e.keys(l.contract); len(got) != 1 || got[0].AccessKeyID != l.granted.key || got[0].AccessKeyID == lost[0].AccessKeyID {
+		t.Errorf("keys: %+v, want the new one alone", got)
+	}
+	if n := e.metric("contract_cosi_repairs_total", `what="key"`); n != 1 {
+		t.Errorf("%v repairs in the metric", n)
+	}
+	nothingLeft(e, l)
+}
+
 // startProcess runs the driver as a process of its own on the env's files.
 func (e *env) startProcess(flags ...string) *harness.Driver {
 	e.Helper()

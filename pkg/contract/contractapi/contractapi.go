@@ -201,23 +201,10 @@ func (p *Provider) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (
 			body.Spec.SourceAddresses = &blocks
 		}
 	}
-	name := req.Proposed.AccessKeyID
-	put := func(ctx context.Context) (*http.Response, error) {
-		return p.client.PutKey(ctx, req.Contract, name, body)
-	}
 	var issued api.IssuedKey
-	err := p.call(ctx, "PutKey", &issued, put)
-	var problem *Problem
-	if errors.As(err, &problem) && (problem.Code == api.SecretDelivered || problem.Code == api.KeySpecDiffers) {
-		// The answer to this name was acknowledged, or asked for otherwise, and
-		// whoever knew it has lost it. Nobody can use that key: make it anew.
-		if err := p.call(ctx, "DeleteKey", nil, func(ctx context.Context) (*http.Response, error) {
-			return p.client.DeleteKey(ctx, req.Contract, name)
-		}); absentIsNil(err) != nil {
-			return secret.KeyPair{}, fault.In(err, "key %s of contract %s", req.Slot, req.Contract)
-		}
-		err = p.call(ctx, "PutKey", &issued, put)
-	}
+	err := p.call(ctx, "PutKey", &issued, func(ctx context.Context) (*http.Response, error) {
+		return p.client.PutKey(ctx, req.Contract, req.Proposed.AccessKeyID, body)
+	})
 	if err != nil {
 		return secret.KeyPair{}, fault.In(err, "key %s of contract %s", req.Slot, req.Contract)
 	}
