@@ -583,7 +583,8 @@ func (r *results) table() string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
 	p("# The driver beside the bare calls\n\nWritten by `make bench` on %s. The floor is the same S3 and contract calls made directly with the driver's own\n", r.Machine)
-	p("clients, plus as many fsynced 512-byte writes as the journal makes; both take turns in one run.\n\n")
+	p("clients, plus as many fsynced 512-byte writes as the journal makes; both take turns in one run. The floor waits for a\n")
+	p("key's acknowledgement; the driver answers first and acknowledges while the next call is under way.\n\n")
 	p("| median in ms at concurrency 1 | create | grant | revoke | delete | sum |\n|---|---|---|---|---|---|\n")
 	row := func(what string, m map[string]float64, format string, total bool) {
 		p("| %s |", what)
