@@ -305,6 +305,9 @@ func TestDeleteRevokes(t *testing.T) {
 		t.Errorf("keys left: %+v", left)
 	}
 	allowed(t, "the other bucket's key", put(t, stays.client(), contract+"-b", "x"))
+	if n := e.metric("contract_cosi_keys"); n != 1 {
+		t.Errorf("%v keys in the journal", n)
+	}
 	if _, err := e.grant(id, "ba-4", nil); err == nil {
 		t.Error("a grant on a deleted bucket")
 	}
