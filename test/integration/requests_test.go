@@ -168,6 +168,29 @@ func TestContractOfAnotherOwner(t *testing.T) {
 	}
 }
 
+// A contract that somebody else has signed under the old name is not cancelled.
+func TestForeignContractIsNotCancelled(t *testing.T) {
+	t.Parallel()
+	contract := newContract()
+	terms := "contracts:\n  - {name: " + contract + ", backend: main"
+	e := newEnv(t, terms+"}\n")
+	must(t, e.delete(e.mustCreate(contract+"-1", map[string]string{"contract": contract})))
+	e.stop()
+	path := "/v1/contracts/" + contract
+	if code := e.api(http.MethodDelete, path, nil, nil); code != http.StatusNoContent {
+		t.Fatalf("HTTP %d", code)
+	}
+	if code := e.api(http.MethodPut, path, map[string]any{"owner": "somebody else"}, nil); code != http.StatusCreated {
+		t.Fatalf("HTTP %d", code)
+	}
+	writeFile(t, e.configFile, strings.Replace(readFile(t, e.configFile), terms, terms+", onLastBucket: cancel", 1))
+	e.start()
+	must(t, e.delete("main."+contract+"."+contract+"-1"))
+	if code := e.api(http.MethodGet, path, nil, nil); code != http.StatusOK {
+		t.Errorf("the other owner's contract: HTTP %d", code)
+	}
+}
+
 func TestWrongToken(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, onDemand)
