@@ -94,16 +94,30 @@ func (p *Provisioner) ensure(ctx context.Context, id cosi.ContractID, terms conf
 }
 
 // Converge brings those contracts to their terms that the driver has signed
-// before. What cannot be done now is done when the contract is next used.
+// before and that are still there. What cannot be done now is done when the
+// contract is next used.
 func (p *Provisioner) Converge(ctx context.Context, contracts map[cosi.ContractID]config.Terms) {
 	for id, terms := range contracts {
-		if _, err := p.Journal.Contract(ctx, id); err != nil {
-			continue
-		}
-		if _, err := p.openContract(ctx, id, terms, ""); err != nil {
+		if err := p.converge(ctx, id, terms); err != nil && !fault.Is(err, fault.NotFound) {
 			klog.FromContext(ctx).Info("Contract cannot be used now", "contract", id, "reason", err)
 		}
 	}
+}
+
+func (p *Provisioner) converge(ctx context.Context, id cosi.ContractID, terms config.Terms) error {
+	unlock, err := p.locks.acquire(ctx, shared("contract", id)) // it may be just being cancelled
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, err := p.Journal.Contract(ctx, id); err != nil {
+		return err
+	}
+	if _, err := p.signed(ctx, id); err != nil { // one that is gone is not signed for nobody
+		return err
+	}
+	_, err = p.openContract(ctx, id, terms, "")
+	return err
 }
 
 // issueContractKey gets the contract's own key, if the record has none yet.

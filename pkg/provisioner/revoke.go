@@ -57,8 +57,5 @@ func (p *Provisioner) RevokeAccess(ctx context.Context, accountID string, bucket
 	if record == nil {
 		return nil
 	}
-	if err := p.Journal.Delete(ctx, record); err != nil {
-		return fasterElsewhere(err)
-	}
-	return nil
+	return fasterElsewhere(p.Journal.Delete(ctx, record))
 }

@@ -191,6 +191,33 @@ func TestForeignContractIsNotCancelled(t *testing.T) {
 	}
 }
 
+// A start of the driver does not sign a contract again that is gone: nobody has
+// asked for a bucket.
+func TestStartSignsNothing(t *testing.T) {
+	t.Parallel()
+	contract := newContract()
+	e := newEnv(t, "contracts:\n  - {name: "+contract+", backend: main}\n")
+	must(t, e.delete(e.mustCreate(contract+"-1", map[string]string{"contract": contract})))
+	e.stop()
+	path := "/v1/contracts/" + contract
+	if code := e.api(http.MethodDelete, path, nil, nil); code != http.StatusNoContent {
+		t.Fatalf("HTTP %d", code)
+	}
+	e.line.Heal()
+	e.start()
+	e.until(func() bool { return len(e.line.Calls()) > 0 })
+	e.stop() // which waits for what a start does
+	if code := e.api(http.MethodGet, path, nil, nil); code != http.StatusNotFound {
+		t.Errorf("the contract was signed again (HTTP %d)", code)
+	}
+	// The next bucket does sign it, and gets the new contract a key of its own.
+	e.start()
+	class := map[string]string{"contract": contract}
+	_, err := e.create(contract+"-2", class)
+	expectCode(t, err, codes.Unavailable, "repeat the call")
+	e.mustCreate(contract+"-2", class)
+}
+
 func TestWrongToken(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, onDemand)
