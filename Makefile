@@ -57,6 +57,7 @@ bench: build ## measure the driver beside the bare calls; writes test/bench/RESU
 
 .PHONY: generate
 generate: ## write all that is generated, without a network
+	@$(TOOL) buf generate --template pkg/cosipb/buf.gen.yaml
 	@for d in $(APIDIRS); do $(TOOL) oapi-codegen -config $$d/config.yaml -o $$d/api.gen.go $(API); done
 	@$(GO) test ./pkg/params -run TestReference -update >/dev/null
 
