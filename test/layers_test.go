@@ -23,7 +23,8 @@ var levels = map[string]int{
 	"pkg/contract/contractapi/internal/api": 0, // generated; it knows nothing of the driver
 	"pkg/cosipb/v1alpha2":                   0, // generated too
 
-	"pkg/cosi": 1,
+	"pkg/cosi":        1,
+	"pkg/server/code": 1,
 
 	"pkg/params":   2,
 	"pkg/config":   2,
@@ -38,6 +39,7 @@ var levels = map[string]int{
 
 	"pkg/server":          6,
 	"pkg/server/v1alpha1": 6,
+	"pkg/server/v1alpha2": 6,
 	"pkg/metrics":         6,
 
 	"pkg/driver": 7,

@@ -12,10 +12,12 @@ import (
 	"github.com/kubernetes-csi/csi-lib-utils/connection"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
 
+	cosipb "github.com/contract-cosi/contract-cosi-driver/pkg/cosipb/v1alpha2"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server"
 )
 
@@ -41,18 +43,28 @@ func check(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("no driver answers at %s", endpoint)
 	}
 	defer func() { _ = conn.Close() }()
-	info, err := cosiproto.NewIdentityClient(conn).DriverGetInfo(ctx, &cosiproto.DriverGetInfoRequest{})
+	name, err := whoIsIt(ctx, conn)
 	if err != nil {
 		return fmt.Errorf("the driver at %s does not say who it is: %s", endpoint, status.Convert(err).Message())
 	}
 	var header metadata.MD
 	health, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: server.ReadyService}, grpc.Header(&header))
 	if err != nil {
-		return fmt.Errorf("driver %s does not say how it is: %s", info.GetName(), status.Convert(err).Message())
+		return fmt.Errorf("driver %s does not say how it is: %s", name, status.Convert(err).Message())
 	}
 	if health.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
-		return errors.New("driver " + info.GetName() + " is not ready: " + strings.Join(header.Get(server.ReasonHeader), "; "))
+		return errors.New("driver " + name + " is not ready: " + strings.Join(header.Get(server.ReasonHeader), "; "))
 	}
-	_, err = fmt.Fprintf(stdout, "driver %s is ready\n", info.GetName())
+	_, err = fmt.Fprintf(stdout, "driver %s is ready\n", name)
 	return err
+}
+
+// whoIsIt asks in the version that the driver serves.
+func whoIsIt(ctx context.Context, conn *grpc.ClientConn) (name string, err error) {
+	info, err := cosiproto.NewIdentityClient(conn).DriverGetInfo(ctx, &cosiproto.DriverGetInfoRequest{})
+	if status.Code(err) != codes.Unimplemented {
+		return info.GetName(), err
+	}
+	next, err := cosipb.NewIdentityClient(conn).DriverGetInfo(ctx, &cosipb.DriverGetInfoRequest{})
+	return next.GetName(), err
 }

@@ -16,7 +16,9 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -70,11 +72,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("contract-cosi-driver serve", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	var o driver.Options
+	o := driver.Options{Versions: []driver.Version{driver.V1alpha1, driver.V1alpha2}}
 	mode := fileMode(0o660)
 	file := flags.String("config", "", "the configuration `file` (required)")
 	validate := flags.Bool("validate", false, "check the configuration, print what is in effect with secrets redacted, and end")
 	endpointFlag(flags, &o.Socket.Endpoint)
+	flags.Var((*versions)(&o.Versions), "cosi-versions", "COSI `versions` that are served, separated by commas")
 	flags.Var(&mode, "socket-mode", "permission bits of the socket, in `octal`")
 	flags.StringVar(&o.Socket.Group, "socket-group", "", "`group` of the socket, by name or number")
 	flags.StringVar(&o.HTTPAddress, "http-endpoint", "", "`address` of /metrics, /healthz and /readyz; empty turns them off")
@@ -139,6 +142,33 @@ func (m *fileMode) Set(s string) error {
 		return errors.New("not permission bits in octal, such as 0660")
 	}
 	*m = fileMode(n)
+	return nil
+}
+
+// versions is a flag that lists COSI versions.
+type versions []driver.Version
+
+func (v *versions) String() string {
+	out := make([]string, len(*v))
+	for i, version := range *v {
+		out[i] = string(version)
+	}
+	return strings.Join(out, ",")
+}
+
+func (v *versions) Set(s string) error {
+	var out versions
+	for _, name := range strings.Split(s, ",") {
+		version := driver.Version(name)
+		if version != driver.V1alpha1 && version != driver.V1alpha2 {
+			return fmt.Errorf("%q is neither %s nor %s", name, driver.V1alpha1, driver.V1alpha2)
+		}
+		if slices.Contains(out, version) {
+			return fmt.Errorf("%s is named twice", version)
+		}
+		out = append(out, version)
+	}
+	*v = out
 	return nil
 }
 

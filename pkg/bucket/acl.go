@@ -49,6 +49,7 @@ func (e *Engine) acl(ctx context.Context, name string, spec params.Bucket) optio
 		return have, classify(err, "GetBucketAcl", name)
 	}
 	return option{
+		name:   "acl",
 		wanted: spec.ACL != "" || len(want) > 0,
 		differs: func() (bool, error) {
 			have, err := read()

@@ -106,7 +106,7 @@ func (e *Engine) AccessKeyID() string { return e.accessKeyID }
 func (e *Engine) Create(ctx context.Context, name string, spec params.Bucket) error {
 	in := &s3.CreateBucketInput{
 		Bucket:                    &name,
-		CreateBucketConfiguration: &types.CreateBucketConfiguration{Tags: e.tags(spec)},
+		CreateBucketConfiguration: &types.CreateBucketConfiguration{Tags: tagSet(e.marked(spec.Tags))},
 	}
 	if e.endpoint.Region != "us-east-1" { // which S3 wants unsaid (API reference, CreateBucket)
 		in.CreateBucketConfiguration.LocationConstraint = types.BucketLocationConstraint(e.endpoint.Region)
@@ -119,29 +119,86 @@ func (e *Engine) Create(ctx context.Context, name string, spec params.Bucket) er
 	if err != nil && !errors.As(err, &owned) {
 		return classify(err, "CreateBucket", name)
 	}
-	ours, markErr := e.Ours(ctx, name)
-	if markErr != nil {
-		return markErr
+	tags, tagErr := e.tagsOf(ctx, name)
+	if tagErr != nil {
+		return tagErr
 	}
-	if !ours {
+	if tags[cosi.OwnerTag] != e.owner {
 		return fault.New(fault.Conflict, "bucket %s exists in the contract and was not made by this driver, or the storage keeps no tags; it is left alone: choose another name", name)
 	}
-	return e.configure(ctx, name, spec, err == nil)
+	if err == nil { // CreateBucket has set the tags
+		return writeAll(e.settings(ctx, name, spec))
+	}
+	_, err = writeDiffering(append(e.settings(ctx, name, spec), e.tagging(ctx, name, e.marked(spec.Tags), tags)))
+	return err
+}
+
+// Restore brings a bucket that was made before back to spec. It returns what it
+// had to write: "bucket" if there was none any more, else the options that had
+// changed. A bucket without the driver's mark is a Conflict and left as it is.
+func (e *Engine) Restore(ctx context.Context, name string, spec params.Bucket) (written []string, err error) {
+	tags, err := e.tagsOf(ctx, name)
+	switch {
+	case fault.Is(err, fault.NotFound):
+		if err := e.Create(ctx, name, spec); err != nil {
+			return nil, err
+		}
+		return []string{"bucket"}, nil
+	case err != nil:
+		return nil, err
+	case tags[cosi.OwnerTag] != e.owner:
+		return nil, fault.New(fault.Conflict, "bucket %s has lost the driver's tag %s, or somebody has made it anew; it is left alone: restore the tag, or delete the bucket", name, cosi.OwnerTag)
+	}
+	return writeDiffering(append(e.settings(ctx, name, spec), e.tagging(ctx, name, e.marked(spec.Tags), tags)))
+}
+
+// Differences names the options in which a bucket is not as spec says. What
+// spec does not mention is not looked at.
+func (e *Engine) Differences(ctx context.Context, name string, spec params.Bucket) ([]string, error) {
+	tags, err := e.tagsOf(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, o := range append(e.settings(ctx, name, spec), e.tagging(ctx, name, spec.Tags, tags)) {
+		differs, err := o.wantedAndDiffers()
+		if err != nil {
+			return nil, err
+		}
+		if differs {
+			out = append(out, o.name)
+		}
+	}
+	return out, nil
+}
+
+// Mark returns the mark that a bucket carries: this driver's, another one's or
+// "" for none. NotFound if the bucket does not exist.
+func (e *Engine) Mark(ctx context.Context, name string) (string, error) {
+	tags, err := e.tagsOf(ctx, name)
+	return tags[cosi.OwnerTag], err
 }
 
 // Ours reports whether a bucket exists and carries the driver's mark; NotFound
 // if it does not exist.
 func (e *Engine) Ours(ctx context.Context, name string) (bool, error) {
-	tags, err := e.s3.GetBucketTagging(ctx, &s3.GetBucketTaggingInput{Bucket: &name})
+	mark, err := e.Mark(ctx, name)
+	return err == nil && mark == e.owner, err
+}
+
+func (e *Engine) tagsOf(ctx context.Context, name string) (map[string]string, error) {
+	answer, err := e.s3.GetBucketTagging(ctx, &s3.GetBucketTaggingInput{Bucket: &name})
 	if code(err) == "NoSuchTagSet" {
-		return false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return false, classify(err, "GetBucketTagging", name)
+		return nil, classify(err, "GetBucketTagging", name)
 	}
-	return slices.ContainsFunc(tags.TagSet, func(t types.Tag) bool {
-		return aws.ToString(t.Key) == cosi.OwnerTag && aws.ToString(t.Value) == e.owner
-	}), nil
+	tags := make(map[string]string, len(answer.TagSet))
+	for _, t := range answer.TagSet {
+		tags[aws.ToString(t.Key)] = aws.ToString(t.Value)
+	}
+	return tags, nil
 }
 
 // Delete deletes a bucket; nil if there is none. FailedPrecondition if it holds
@@ -214,22 +271,26 @@ func (e *Engine) abortUploads(ctx context.Context, name string) error {
 	return nil
 }
 
-// tags are those of the class and the driver's mark, sorted by key.
-func (e *Engine) tags(spec params.Bucket) []types.Tag {
-	all := maps.Clone(spec.Tags)
-	if all == nil {
-		all = map[string]string{}
-	}
-	all[cosi.OwnerTag] = e.owner
-	out := make([]types.Tag, 0, len(all))
-	for _, key := range slices.Sorted(maps.Keys(all)) {
-		out = append(out, types.Tag{Key: aws.String(key), Value: aws.String(all[key])})
+// marked are the tags of a class and the driver's mark.
+func (e *Engine) marked(tags map[string]string) map[string]string {
+	out := map[string]string{cosi.OwnerTag: e.owner}
+	maps.Copy(out, tags)
+	return out
+}
+
+// tagSet is a map as S3 takes it, sorted by key.
+func tagSet(tags map[string]string) []types.Tag {
+	out := make([]types.Tag, 0, len(tags))
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		out = append(out, types.Tag{Key: aws.String(key), Value: aws.String(tags[key])})
 	}
 	return out
 }
 
 // option is one thing a class can say of a bucket.
 type option struct {
+	// name is the parameter's, or the first word of several.
+	name string
 	// wanted reports whether the class says anything.
 	wanted bool
 	// differs reads the bucket and compares.
@@ -238,25 +299,23 @@ type option struct {
 	write func() error
 }
 
-// configure brings a bucket to spec. A fresh bucket has nothing to compare.
-func (e *Engine) configure(ctx context.Context, name string, spec params.Bucket, fresh bool) error {
-	for _, o := range []option{
-		e.tagging(ctx, name, spec, fresh),
-		e.versioning(ctx, name, spec),
-		e.acl(ctx, name, spec),
-		e.policy(ctx, name, spec),
-	} {
+func (o option) wantedAndDiffers() (bool, error) {
+	if !o.wanted {
+		return false, nil
+	}
+	return o.differs()
+}
+
+// settings are all options but the tags, which are read before anything else.
+func (e *Engine) settings(ctx context.Context, name string, spec params.Bucket) []option {
+	return []option{e.versioning(ctx, name, spec), e.acl(ctx, name, spec), e.policy(ctx, name, spec)}
+}
+
+// writeAll configures a fresh bucket, in which there is nothing to compare.
+func writeAll(options []option) error {
+	for _, o := range options {
 		if !o.wanted {
 			continue
-		}
-		if !fresh {
-			differs, err := o.differs()
-			if err != nil {
-				return err
-			}
-			if !differs {
-				continue
-			}
 		}
 		if err := o.write(); err != nil {
 			return err
@@ -265,22 +324,37 @@ func (e *Engine) configure(ctx context.Context, name string, spec params.Bucket,
 	return nil
 }
 
-func (e *Engine) tagging(ctx context.Context, name string, spec params.Bucket, fresh bool) option {
-	want := e.tags(spec)
+// writeDiffering writes the options that differ and returns their names.
+func writeDiffering(options []option) (written []string, err error) {
+	for _, o := range options {
+		differs, err := o.wantedAndDiffers()
+		if err != nil {
+			return written, err
+		}
+		if !differs {
+			continue
+		}
+		if err := o.write(); err != nil {
+			return written, err
+		}
+		written = append(written, o.name)
+	}
+	return written, nil
+}
+
+// tagging wants some tags on a bucket and leaves its others alone.
+func (e *Engine) tagging(ctx context.Context, name string, want, have map[string]string) option {
+	all := maps.Clone(have)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, want)
 	return option{
-		wanted: !fresh, // CreateBucket has set them
-		differs: func() (bool, error) {
-			have, err := e.s3.GetBucketTagging(ctx, &s3.GetBucketTaggingInput{Bucket: &name})
-			if err != nil {
-				return false, classify(err, "GetBucketTagging", name)
-			}
-			slices.SortFunc(have.TagSet, func(a, b types.Tag) int { return compare(a.Key, b.Key) })
-			return !slices.EqualFunc(have.TagSet, want, func(a, b types.Tag) bool {
-				return compare(a.Key, b.Key) == 0 && compare(a.Value, b.Value) == 0
-			}), nil
-		},
+		name:    "tags",
+		wanted:  len(want) > 0,
+		differs: func() (bool, error) { return !maps.Equal(all, have), nil },
 		write: func() error {
-			_, err := e.s3.PutBucketTagging(ctx, &s3.PutBucketTaggingInput{Bucket: &name, Tagging: &types.Tagging{TagSet: want}})
+			_, err := e.s3.PutBucketTagging(ctx, &s3.PutBucketTaggingInput{Bucket: &name, Tagging: &types.Tagging{TagSet: tagSet(all)}})
 			return classify(err, "PutBucketTagging", name)
 		},
 	}
@@ -289,6 +363,7 @@ func (e *Engine) tagging(ctx context.Context, name string, spec params.Bucket, f
 func (e *Engine) versioning(ctx context.Context, name string, spec params.Bucket) option {
 	want := types.BucketVersioningStatus(spec.Versioning)
 	return option{
+		name:   "versioning",
 		wanted: want != "",
 		differs: func() (bool, error) {
 			have, err := e.s3.GetBucketVersioning(ctx, &s3.GetBucketVersioningInput{Bucket: &name})
@@ -309,6 +384,7 @@ func (e *Engine) versioning(ctx context.Context, name string, spec params.Bucket
 func (e *Engine) policy(ctx context.Context, name string, spec params.Bucket) option {
 	want := spec.PolicyFor(name)
 	return option{
+		name:   "policy",
 		wanted: want != "",
 		differs: func() (bool, error) {
 			have, err := e.s3.GetBucketPolicy(ctx, &s3.GetBucketPolicyInput{Bucket: &name})
@@ -326,16 +402,6 @@ func (e *Engine) policy(ctx context.Context, name string, spec params.Bucket) op
 			return classify(err, "PutBucketPolicy", name)
 		},
 	}
-}
-
-func compare(a, b *string) int {
-	switch x, y := aws.ToString(a), aws.ToString(b); {
-	case x < y:
-		return -1
-	case x > y:
-		return 1
-	}
-	return 0
 }
 
 // on names a bucket in a message; calls without one name nothing.

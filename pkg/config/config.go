@@ -109,6 +109,9 @@ type Terms struct {
 	Suspend bool `yaml:"suspend,omitempty"`
 	// Labels are kept with the contract at the service.
 	Labels map[string]string `yaml:"labels,omitempty"`
+	// AdoptBuckets lets COSI objects take on buckets of the contract that the
+	// driver did not make.
+	AdoptBuckets bool `yaml:"adoptBuckets,omitempty"`
 	// OnLastBucket says what happens when the contract's last bucket is deleted.
 	OnLastBucket OnLastBucket `yaml:"onLastBucket"`
 }

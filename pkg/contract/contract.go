@@ -55,6 +55,9 @@ type Provider interface {
 	IssueKey(ctx context.Context, req IssueKeyRequest) (secret.KeyPair, error)
 
 	// ListKeys lists keys without their secrets; slot "" lists the contract's.
+	// A key that IssueKey has returned is in the list until it is revoked: it is
+	// replaced if it is not, so the provider of a service whose lists lag
+	// behind looks again before it leaves one out.
 	ListKeys(ctx context.Context, contract, slot string) ([]KeyInfo, error)
 
 	// RevokeKey revokes one key, or with accessKeyID "" every key of the slot
@@ -76,6 +79,8 @@ type Capabilities struct {
 	ScopeBy ScopeBy
 	// SourceAddresses: a key can be limited to addresses.
 	SourceAddresses bool
+	// SeveralBuckets: one key can reach several buckets.
+	SeveralBuckets bool
 }
 
 // ScopeBy says where a service keeps the limits of a key.

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	"k8s.io/klog/v2"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
@@ -26,12 +27,15 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server/v1alpha1"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/server/v1alpha2"
 )
 
 // Options are what a start of the driver says beside the configuration file.
 type Options struct {
 	// Socket is where the sidecar connects.
 	Socket server.Socket
+	// Versions are the COSI versions that are served.
+	Versions []Version
 	// HTTPAddress serves metrics and probes; "" turns them off.
 	HTTPAddress string
 	// Grace bounds how long a stop waits for calls under way.
@@ -39,6 +43,25 @@ type Options struct {
 	// Started, which may be nil, hears where HTTP is served once both
 	// listeners are open.
 	Started func(httpAddress string)
+}
+
+// Version is a version of COSI, as its gRPC package ends.
+type Version string
+
+// The versions that can be served, also at once: their services have different
+// names.
+const (
+	V1alpha1 Version = "v1alpha1"
+	V1alpha2 Version = "v1alpha2"
+)
+
+func (v Version) register(r *grpc.Server, name string, p *provisioner.Provisioner) {
+	switch v {
+	case V1alpha1:
+		v1alpha1.New(name, p).Register(r)
+	case V1alpha2:
+		v1alpha2.New(name, p).Register(r)
+	}
 }
 
 // Run serves until ctx ends. It returns an error for any fault at the start,
@@ -67,8 +90,14 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		Owner: c.Driver.Owner, Backends: backends, Terms: c.Terms, Journal: records, Repaired: m.Repaired,
 	})
 	ready := server.Readiness(p.Check)
-	v1 := &v1alpha1.Server{Name: c.Driver.Name, Provisioner: p}
-	grpcServer := server.New(log, server.Config{CallTimeout: c.Driver.CallTimeout, Recorder: m, Ready: ready, Register: v1.Register})
+	grpcServer := server.New(log, server.Config{
+		CallTimeout: c.Driver.CallTimeout, Recorder: m, Ready: ready,
+		Register: func(r *grpc.Server) {
+			for _, v := range o.Versions {
+				v.register(r, c.Driver.Name, p)
+			}
+		},
+	})
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -84,7 +113,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	log.Info("Serving COSI v1alpha1", "driver", c.Driver.Name, "endpoint", o.Socket.Endpoint, "http", httpAddress)
+	log.Info("Serving COSI", "versions", o.Versions, "driver", c.Driver.Name, "endpoint", o.Socket.Endpoint, "http", httpAddress)
 	if o.Started != nil {
 		o.Started(httpAddress)
 	}

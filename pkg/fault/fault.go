@@ -40,6 +40,8 @@ const (
 	PermissionDenied Kind = "PermissionDenied"
 	// Unsupported: the service has no such feature.
 	Unsupported Kind = "Unsupported"
+	// OutOfRange: several at once, of what the service can do for one only.
+	OutOfRange Kind = "OutOfRange"
 	// Pending: under way at the service; ask again.
 	Pending Kind = "Pending"
 	// RateLimited: the service asks for fewer calls.

@@ -106,16 +106,19 @@ type Contract struct {
 	entry Entry
 }
 
-// Bucket is the record of a bucket the driver has made. It has no phase: a
-// bucket carries the driver's mark from its first moment, so one that was made
+// Bucket is the record of a bucket the driver has made or adopted. It has no
+// phase: a bucket that is made carries the driver's mark from its first moment, so one that was made
 // and not yet recorded is known for the driver's own.
 type Bucket struct {
 	ID cosi.BucketID
 	// Spec is what its class asked for.
 	Spec params.Bucket
+	// Adopted says that somebody else made it and left it to the driver. It
+	// carries no mark of the driver's.
+	Adopted bool
 	// Endpoint is where it is reached.
 	Endpoint cosi.Endpoint
-	// CreatedAt is when it was made.
+	// CreatedAt is when it was made or adopted.
 	CreatedAt time.Time
 
 	entry Entry
@@ -185,7 +188,7 @@ func (j *Journal) Bucket(ctx context.Context, id cosi.BucketID) (*Bucket, error)
 	if err := decode(e, &v); err != nil {
 		return nil, err
 	}
-	return &Bucket{ID: id, Spec: v.Spec, Endpoint: v.Endpoint, CreatedAt: v.CreatedAt, entry: e}, nil
+	return &Bucket{ID: id, Spec: v.Spec, Adopted: v.Adopted, Endpoint: v.Endpoint, CreatedAt: v.CreatedAt, entry: e}, nil
 }
 
 // Account returns the record of an access; NotFound if there is none.
@@ -228,7 +231,7 @@ func (j *Journal) SaveContract(ctx context.Context, c *Contract) error {
 
 // SaveBucket is [Journal.SaveContract] for buckets.
 func (j *Journal) SaveBucket(ctx context.Context, b *Bucket) error {
-	v := storedBucket{Spec: b.Spec, Endpoint: b.Endpoint, CreatedAt: b.CreatedAt}
+	v := storedBucket{Spec: b.Spec, Adopted: b.Adopted, Endpoint: b.Endpoint, CreatedAt: b.CreatedAt}
 	return j.save(ctx, &b.entry, bucketKey(b.ID), []Key{contractKey(b.ID.ContractID)}, v)
 }
 
@@ -305,6 +308,7 @@ type (
 	}
 	storedBucket struct {
 		Spec      params.Bucket `json:"spec"`
+		Adopted   bool          `json:"adopted,omitempty"`
 		Endpoint  cosi.Endpoint `json:"endpoint"`
 		CreatedAt time.Time     `json:"createdAt"`
 	}

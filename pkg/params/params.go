@@ -108,6 +108,11 @@ func ParseBucket(in map[string]string) (Bucket, error) {
 	return out, invalid(BucketClass, errs)
 }
 
+// Empties reports whether the parameters of a Bucket object say that its
+// objects are deleted with it. No other parameter is read: what was made has to
+// be deletable, whatever its object says.
+func Empties(in map[string]string) bool { return in["onDelete"] == string(Empty) }
+
 // ParseAccess reads the parameters of a BucketAccessClass; see [ParseBucket].
 func ParseAccess(in map[string]string) (Access, error) {
 	out := Access{Mode: cosi.ReadWrite}

@@ -38,9 +38,12 @@ func (p *Provisioner) CreateBucket(ctx context.Context, name string, parameters 
 	}
 	defer unlock()
 
-	made, err := p.recorded(ctx, id, spec)
+	record, err := p.Journal.Bucket(ctx, id)
+	if err == nil {
+		return p.createdBefore(ctx, record, spec)
+	}
 	if !fault.Is(err, fault.NotFound) {
-		return made, err
+		return Bucket{}, err
 	}
 	endpoints, err := p.openContract(ctx, id.ContractID, terms, spec.Region)
 	if err != nil {
@@ -61,7 +64,11 @@ func (p *Provisioner) CreateBucket(ctx context.Context, name string, parameters 
 	err = p.Journal.SaveBucket(ctx, &journal.Bucket{ID: id, Spec: spec, Endpoint: endpoint, CreatedAt: time.Now().UTC()})
 	switch {
 	case fault.Is(err, fault.Mismatch): // another process has just recorded it
-		return p.recorded(ctx, id, spec)
+		record, err := p.Journal.Bucket(ctx, id)
+		if err != nil {
+			return Bucket{}, err
+		}
+		return p.bucketOf(record), matches(record, spec)
 	case err != nil: // whether it is recorded is not known; the bucket's mark lets a repeat carry on
 		return Bucket{}, err
 	}
@@ -69,17 +76,27 @@ func (p *Provisioner) CreateBucket(ctx context.Context, name string, parameters 
 	return Bucket{ID: id, Endpoint: endpoint}, nil
 }
 
-// recorded returns a bucket that the journal knows, if it was made as spec
-// says: NotFound if there is no record, Mismatch if it was made otherwise.
-func (p *Provisioner) recorded(ctx context.Context, id cosi.BucketID, spec params.Bucket) (Bucket, error) {
-	record, err := p.Journal.Bucket(ctx, id)
-	if err != nil {
+// createdBefore answers a repeated create, if the bucket was made as spec says.
+func (p *Provisioner) createdBefore(ctx context.Context, record *journal.Bucket, spec params.Bucket) (Bucket, error) {
+	if record.Adopted {
+		return Bucket{}, fault.New(fault.Mismatch, "bucket %s was not made by this driver but adopted; refer to it as an existing bucket", record.ID)
+	}
+	if err := matches(record, spec); err != nil {
 		return Bucket{}, err
 	}
+	return p.bucketOf(record), p.restoreBucket(ctx, record)
+}
+
+// matches reports, as a Mismatch, how a bucket was asked for otherwise.
+func matches(record *journal.Bucket, spec params.Bucket) error {
 	if differing := differences(record.Spec, spec); len(differing) > 0 {
-		return Bucket{}, fault.New(fault.Mismatch, "bucket %s exists and was made with other parameters: %s differ; delete the bucket or restore its class", id, strings.Join(differing, ", "))
+		return fault.New(fault.Mismatch, "bucket %s exists and was made with other parameters: %s differ; delete the bucket or restore its class", record.ID, strings.Join(differing, ", "))
 	}
-	return Bucket{ID: id, Endpoint: p.current(id.ContractID, record.Endpoint)}, nil
+	return nil
+}
+
+func (p *Provisioner) bucketOf(record *journal.Bucket) Bucket {
+	return Bucket{ID: record.ID, Endpoint: p.current(record.ID.ContractID, record.Endpoint)}
 }
 
 // checkCreate reports all that can be wrong with a request before anything is made.
@@ -88,10 +105,16 @@ func (p *Provisioner) checkCreate(name string, parameters map[string]string) (pa
 	err = join(cosi.CheckBucketName(name), err)
 	terms, known := p.Terms(spec.Contract)
 	if !known && spec.Contract != "" {
-		err = join(err, fault.New(fault.InvalidArgument, "contract %q is not in the driver's configuration; ask the platform's operator to add it, or correct the class", spec.Contract))
+		err = join(err, unknownContract(spec.Contract))
 	}
 	id := cosi.BucketID{ContractID: cosi.ContractID{Backend: terms.Backend, Contract: spec.Contract}, Bucket: name}
 	return spec, id, terms, err
+}
+
+// unknownContract is for a name that the configuration does not have. It may
+// get it, so the call may succeed later.
+func unknownContract(name string) error {
+	return fault.New(fault.FailedPrecondition, "contract %q is not in the driver's configuration; ask the platform's operator to add it, or correct the class", name)
 }
 
 // differences names the parameters in which two classes differ.
@@ -118,6 +141,9 @@ func regionOf(endpoints []cosi.Endpoint, region string, id cosi.ContractID) (cos
 	names := make([]string, len(endpoints))
 	for i, e := range endpoints {
 		if region == "" || e.Region == region {
+			if e.Region == "" || e.URL == "" {
+				return e, fault.New(fault.Unavailable, "contract %s has an S3 endpoint without a region or an address; ask the storage service's operator", id)
+			}
 			return e, nil
 		}
 		names[i] = e.Region

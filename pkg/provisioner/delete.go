@@ -15,14 +15,14 @@ import (
 
 // DeleteBucket deletes a bucket with every key the driver gave on it, and
 // cancels the contract if that was its last one and its terms say so. A bucket
-// that holds objects is refused, unless its class lets it be emptied. What is
-// gone is success.
-func (p *Provisioner) DeleteBucket(ctx context.Context, bucketID string) error {
+// that holds objects is refused, unless empties is true and the class that it
+// was made or adopted by says so too. What is gone is success.
+func (p *Provisioner) DeleteBucket(ctx context.Context, bucketID string, empties bool) error {
 	id, backend, err := p.parseBucket(bucketID)
 	if err != nil {
 		return err
 	}
-	if err := p.deleteBucket(ctx, id, backend); err != nil {
+	if err := p.deleteBucket(ctx, id, backend, empties); err != nil {
 		return err
 	}
 	terms, known := p.Terms(id.Contract)
@@ -32,7 +32,7 @@ func (p *Provisioner) DeleteBucket(ctx context.Context, bucketID string) error {
 	return nil
 }
 
-func (p *Provisioner) deleteBucket(ctx context.Context, id cosi.BucketID, backend Backend) error {
+func (p *Provisioner) deleteBucket(ctx context.Context, id cosi.BucketID, backend Backend, empties bool) error {
 	unlock, err := p.locks.acquire(ctx, shared("contract", id.ContractID), exclusive("bucket", id))
 	if err != nil {
 		return err
@@ -61,6 +61,9 @@ func (p *Provisioner) deleteBucket(ctx context.Context, id cosi.BucketID, backen
 		accounts = nil
 		return revoked, nil
 	}
+	if !empties {
+		record.Spec.OnDelete = params.Refuse
+	}
 	if err := p.deleteFromStorage(ctx, id, record, revoke); err != nil {
 		return err
 	}
@@ -84,14 +87,14 @@ func (p *Provisioner) deleteFromStorage(ctx context.Context, id cosi.BucketID, r
 	}
 	if record.Spec.OnDelete == params.Empty {
 		// The record says that the bucket was ours. Before its objects are
-		// deleted, so does the bucket.
+		// deleted, so does the bucket, unless it never had the mark.
 		ours, err := engine.Ours(ctx, id.Bucket)
 		switch {
 		case fault.Is(err, fault.NotFound):
 			return nil
 		case err != nil:
 			return p.explainDelete(ctx, id, engine, err)
-		case !ours:
+		case !ours && !record.Adopted:
 			return fault.New(fault.Conflict, "bucket %s has lost the driver's tag %s; it is not emptied: restore the tag, or empty and delete it by hand", id, cosi.OwnerTag)
 		}
 		revoked, err := revoke()

@@ -45,7 +45,7 @@ func (p *Provisioner) GrantAccess(ctx context.Context, name string, auth cosi.Au
 	}
 	wanted := []request{shared("contract", id.ContractID)}
 	for _, b := range grant.Buckets {
-		wanted = append(wanted, shared("bucket", bucketOf(id, b)))
+		wanted = append(wanted, shared("bucket", bucketIDOf(id, b)))
 	}
 	unlock, err := p.locks.acquire(ctx, append(wanted, exclusive("account", id))...)
 	if err != nil {
@@ -54,12 +54,22 @@ func (p *Provisioner) GrantAccess(ctx context.Context, name string, auth cosi.Au
 	defer unlock()
 
 	access := Access{ID: id}
-	if access.Buckets, err = p.readyBuckets(ctx, id, grant); err != nil {
+	if access.Buckets, err = p.readyBuckets(ctx, id, grant); fault.Is(err, fault.NotFound) {
+		if err = p.adoptAll(ctx, id, grant, err); err == nil {
+			access.Buckets, err = p.readyBuckets(ctx, id, grant)
+		}
+	}
+	if err != nil {
 		return Access{}, err
 	}
 	record, fresh, err := p.intendGrant(ctx, id, grant)
 	if err != nil {
 		return Access{}, err
+	}
+	if record.Phase == journal.Done {
+		if err := p.replaceLostKey(ctx, backend, record); err != nil {
+			return Access{}, err
+		}
 	}
 	if record.Phase == journal.Done {
 		access.Key = record.Issued
@@ -121,6 +131,9 @@ func (p *Provisioner) checkGrant(name string, auth cosi.AuthType, parameters map
 		if mode == "" {
 			mode = class.Mode
 		}
+		if class.Mode != cosi.ReadWrite && mode != class.Mode {
+			err = join(err, fault.New(fault.InvalidArgument, "bucket %s: %s is asked for, and the BucketAccessClass allows %s only", bucketID, mode, class.Mode))
+		}
 		grant.Buckets = append(grant.Buckets, journal.BucketAccess{Bucket: bucketID.Bucket, Mode: mode})
 	}
 	if err != nil {
@@ -130,13 +143,16 @@ func (p *Provisioner) checkGrant(name string, auth cosi.AuthType, parameters map
 	if capabilities.ScopeBy == contract.ScopeByNone {
 		err = join(err, fault.New(fault.InvalidArgument, "backend %s cannot limit a key to a bucket", id.Backend))
 	}
+	if len(grant.Buckets) > 1 && !capabilities.SeveralBuckets {
+		err = join(fault.New(fault.OutOfRange, "backend %s cannot give one key several buckets; use an access for each", id.Backend), err)
+	}
 	if len(class.SourceIP) > 0 && !capabilities.SourceAddresses {
 		err = join(err, fault.New(fault.InvalidArgument, "BucketAccessClass parameters: sourceIP: backend %s cannot limit a key to addresses", id.Backend))
 	}
 	slices.SortFunc(grant.Buckets, func(a, b journal.BucketAccess) int { return strings.Compare(a.Bucket, b.Bucket) })
 	for i := range grant.Buckets[1:] {
 		if grant.Buckets[i].Bucket == grant.Buckets[i+1].Bucket {
-			err = join(err, fault.New(fault.InvalidArgument, "bucket %s is named twice", bucketOf(id, grant.Buckets[i])))
+			err = join(err, fault.New(fault.InvalidArgument, "bucket %s is named twice", bucketIDOf(id, grant.Buckets[i])))
 		}
 	}
 	return id, grant, backend, err
@@ -146,7 +162,7 @@ func (p *Provisioner) checkGrant(name string, auth cosi.AuthType, parameters map
 func (p *Provisioner) readyBuckets(ctx context.Context, id cosi.AccountID, grant journal.Grant) ([]Bucket, error) {
 	out := make([]Bucket, len(grant.Buckets))
 	for i, b := range grant.Buckets {
-		bucketID := bucketOf(id, b)
+		bucketID := bucketIDOf(id, b)
 		record, err := p.Journal.Bucket(ctx, bucketID)
 		if fault.Is(err, fault.NotFound) {
 			return nil, fault.New(fault.NotFound, "bucket %s does not exist, or was not made by this driver", bucketID)
@@ -154,7 +170,7 @@ func (p *Provisioner) readyBuckets(ctx context.Context, id cosi.AccountID, grant
 		if err != nil {
 			return nil, err
 		}
-		out[i] = Bucket{ID: bucketID, Endpoint: p.current(id.ContractID, record.Endpoint)}
+		out[i] = p.bucketOf(record)
 	}
 	return out, nil
 }

@@ -124,7 +124,7 @@ func (p *Provisioner) Check(ctx context.Context) error {
 	return join(errs...)
 }
 
-func bucketOf(id cosi.AccountID, b journal.BucketAccess) cosi.BucketID {
+func bucketIDOf(id cosi.AccountID, b journal.BucketAccess) cosi.BucketID {
 	return cosi.BucketID{ContractID: id.ContractID, Bucket: b.Bucket}
 }
 

@@ -46,7 +46,7 @@ func (p *Provisioner) RevokeAccess(ctx context.Context, accountID string, bucket
 		return err
 	default:
 		for _, bucketID := range bucketIDs {
-			if !slices.ContainsFunc(record.Grant.Buckets, func(b journal.BucketAccess) bool { return bucketOf(id, b).String() == bucketID }) {
+			if !slices.ContainsFunc(record.Grant.Buckets, func(b journal.BucketAccess) bool { return bucketIDOf(id, b).String() == bucketID }) {
 				return fault.New(fault.InvalidArgument, "account %s has no access to bucket %s", id, bucketID)
 			}
 		}

@@ -69,7 +69,7 @@ func New(c Config) (*Provider, error) {
 
 // Capabilities implements contract.Provider.
 func (p *Provider) Capabilities() contract.Capabilities {
-	return contract.Capabilities{ScopeBy: contract.ScopeByKey, SourceAddresses: true}
+	return contract.Capabilities{ScopeBy: contract.ScopeByKey, SourceAddresses: true, SeveralBuckets: true}
 }
 
 // Regions implements contract.Provider.

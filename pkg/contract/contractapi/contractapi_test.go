@@ -996,7 +996,7 @@ func TestTokenIsSentAndNotTold(t *testing.T) {
 func TestCapabilities(t *testing.T) {
 	t.Parallel()
 	_, p := play(t, nil)
-	want := contract.Capabilities{ScopeBy: contract.ScopeByKey, SourceAddresses: true}
+	want := contract.Capabilities{ScopeBy: contract.ScopeByKey, SourceAddresses: true, SeveralBuckets: true}
 	if got := p.Capabilities(); got != want {
 		t.Errorf("capabilities %+v, want %+v", got, want)
 	}

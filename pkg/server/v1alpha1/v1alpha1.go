@@ -8,20 +8,24 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/server/code"
 )
 
 // Server serves the Identity and Provisioner services.
 type Server struct {
-	// Name is what DriverGetInfo answers.
-	Name string
-	// Provisioner carries out the use cases.
-	Provisioner *provisioner.Provisioner
+	name        string
+	provisioner *provisioner.Provisioner
+	codes       map[string]code.Table
+}
+
+// New returns a server of a driver that is called name.
+func New(name string, p *provisioner.Provisioner) *Server {
+	return &Server{name: name, provisioner: p, codes: Tables()}
 }
 
 var (
@@ -37,15 +41,15 @@ func (s *Server) Register(r *grpc.Server) {
 
 // DriverGetInfo answers the name that classes give in driverName.
 func (s *Server) DriverGetInfo(context.Context, *cosiproto.DriverGetInfoRequest) (*cosiproto.DriverGetInfoResponse, error) {
-	return &cosiproto.DriverGetInfoResponse{Name: s.Name}, nil
+	return &cosiproto.DriverGetInfoResponse{Name: s.name}, nil
 }
 
 // DriverCreateBucket makes a bucket. The sidecar ignores bucket_info; it is
 // filled for those who look.
 func (s *Server) DriverCreateBucket(ctx context.Context, req *cosiproto.DriverCreateBucketRequest) (*cosiproto.DriverCreateBucketResponse, error) {
-	b, err := s.Provisioner.CreateBucket(ctx, req.GetName(), req.GetParameters())
+	b, err := s.provisioner.CreateBucket(ctx, req.GetName(), req.GetParameters())
 	if err != nil {
-		return nil, toStatus(err, createCodes)
+		return nil, s.codes[createBucket].Status(err)
 	}
 	return &cosiproto.DriverCreateBucketResponse{
 		BucketId: b.ID.String(),
@@ -57,8 +61,9 @@ func (s *Server) DriverCreateBucket(ctx context.Context, req *cosiproto.DriverCr
 
 // DriverDeleteBucket deletes a bucket and every key given on it.
 func (s *Server) DriverDeleteBucket(ctx context.Context, req *cosiproto.DriverDeleteBucketRequest) (*cosiproto.DriverDeleteBucketResponse, error) {
-	if err := s.Provisioner.DeleteBucket(ctx, req.GetBucketId()); err != nil {
-		return nil, toStatus(err, deleteCodes)
+	const empties = true // what the class said is in the journal alone: the request does not carry it
+	if err := s.provisioner.DeleteBucket(ctx, req.GetBucketId(), empties); err != nil {
+		return nil, s.codes[deleteBucket].Status(err)
 	}
 	return &cosiproto.DriverDeleteBucketResponse{}, nil
 }
@@ -76,10 +81,10 @@ const (
 
 // DriverGrantBucketAccess gives an access its key.
 func (s *Server) DriverGrantBucketAccess(ctx context.Context, req *cosiproto.DriverGrantBucketAccessRequest) (*cosiproto.DriverGrantBucketAccessResponse, error) {
-	access, err := s.Provisioner.GrantAccess(ctx, req.GetName(), authTypes[req.GetAuthenticationType()], req.GetParameters(),
+	access, err := s.provisioner.GrantAccess(ctx, req.GetName(), authTypes[req.GetAuthenticationType()], req.GetParameters(),
 		provisioner.BucketRequest{ID: req.GetBucketId()})
 	if err != nil {
-		return nil, toStatus(err, grantCodes)
+		return nil, s.codes[grantAccess].Status(err)
 	}
 	at := access.Buckets[0].Endpoint
 	return &cosiproto.DriverGrantBucketAccessResponse{
@@ -100,49 +105,49 @@ var authTypes = map[cosiproto.AuthenticationType]cosi.AuthType{
 
 // DriverRevokeBucketAccess takes a key away.
 func (s *Server) DriverRevokeBucketAccess(ctx context.Context, req *cosiproto.DriverRevokeBucketAccessRequest) (*cosiproto.DriverRevokeBucketAccessResponse, error) {
-	if err := s.Provisioner.RevokeAccess(ctx, req.GetAccountId(), req.GetBucketId()); err != nil {
-		return nil, toStatus(err, deleteCodes)
+	if err := s.provisioner.RevokeAccess(ctx, req.GetAccountId(), req.GetBucketId()); err != nil {
+		return nil, s.codes[revokeAccess].Status(err)
 	}
 	return &cosiproto.DriverRevokeBucketAccessResponse{}, nil
 }
 
-// The codes of faults, where all RPCs agree.
-var commonCodes = map[fault.Kind]codes.Code{
-	fault.InvalidArgument:    codes.InvalidArgument,
-	fault.NotFound:           codes.NotFound,
-	fault.FailedPrecondition: codes.FailedPrecondition,
-	fault.LimitExceeded:      codes.ResourceExhausted,
-	fault.PermissionDenied:   codes.PermissionDenied,
-	fault.Unsupported:        codes.InvalidArgument, // it came from a class: the specification's Unimplemented is for whole RPCs
-	fault.Pending:            codes.Unavailable,
-	fault.RateLimited:        codes.Unavailable,
-	fault.Unavailable:        codes.Unavailable,
-	fault.Canceled:           codes.Canceled,
-	fault.Internal:           codes.Internal,
-}
-
-// The codes of the kinds that depend on the RPC.
-var (
-	// The specification's ALREADY_EXISTS is for a bucket made with other
-	// parameters. For somebody else's bucket it would be legal too, but the
-	// v0.2.2 sidecar hides the message of that code from the user.
-	createCodes = map[fault.Kind]codes.Code{fault.Mismatch: codes.AlreadyExists, fault.Conflict: codes.FailedPrecondition}
-	// ALREADY_EXISTS would make the v0.2.2 sidecar read the response that it
-	// has not got, and crash.
-	grantCodes = map[fault.Kind]codes.Code{fault.Mismatch: codes.FailedPrecondition, fault.Conflict: codes.FailedPrecondition}
+// Tables are the codes of each RPC's faults, by full method.
+func Tables() map[string]code.Table {
+	common := code.Table{
+		fault.InvalidArgument:    codes.InvalidArgument,
+		fault.NotFound:           codes.NotFound,
+		fault.Conflict:           codes.FailedPrecondition,
+		fault.FailedPrecondition: codes.FailedPrecondition,
+		fault.LimitExceeded:      codes.ResourceExhausted,
+		fault.PermissionDenied:   codes.PermissionDenied,
+		fault.Unsupported:        codes.InvalidArgument, // it came from a class: the specification's Unimplemented is for whole RPCs
+		fault.OutOfRange:         codes.InvalidArgument, // this version asks for one bucket only
+		fault.Pending:            codes.Unavailable,
+		fault.RateLimited:        codes.Unavailable,
+		fault.Unavailable:        codes.Unavailable,
+		fault.Canceled:           codes.Canceled,
+		fault.Internal:           codes.Internal,
+	}
 	// NOT_FOUND would be taken for success by the sidecar in Delete, and is
 	// retried for ever in Revoke.
-	deleteCodes = map[fault.Kind]codes.Code{fault.Mismatch: codes.FailedPrecondition, fault.Conflict: codes.FailedPrecondition, fault.NotFound: codes.FailedPrecondition}
-)
-
-// toStatus is the one place where a fault of this API version gets its code.
-func toStatus(err error, special map[fault.Kind]codes.Code) error {
-	kind := fault.KindOf(err)
-	code, ok := special[kind]
-	if !ok {
-		if code, ok = commonCodes[kind]; !ok {
-			code = codes.Internal
-		}
+	gone := common.With(code.Table{fault.Mismatch: codes.FailedPrecondition, fault.NotFound: codes.FailedPrecondition})
+	return map[string]code.Table{
+		// The specification's ALREADY_EXISTS is for a bucket made with other
+		// parameters. For somebody else's bucket it would be legal too, but the
+		// v0.2.2 sidecar hides the message of that code from the user.
+		createBucket: common.With(code.Table{fault.Mismatch: codes.AlreadyExists}),
+		deleteBucket: gone,
+		// ALREADY_EXISTS would make the v0.2.2 sidecar read the response that
+		// it has not got, and crash.
+		grantAccess:  common.With(code.Table{fault.Mismatch: codes.FailedPrecondition}),
+		revokeAccess: gone,
 	}
-	return status.Error(code, err.Error())
 }
+
+// The RPCs by full method; the generated code names services only.
+const (
+	createBucket = "/cosi.v1alpha1.Provisioner/DriverCreateBucket"
+	deleteBucket = "/cosi.v1alpha1.Provisioner/DriverDeleteBucket"
+	grantAccess  = "/cosi.v1alpha1.Provisioner/DriverGrantBucketAccess"
+	revokeAccess = "/cosi.v1alpha1.Provisioner/DriverRevokeBucketAccess"
+)

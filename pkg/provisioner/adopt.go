@@ -1,0 +1,152 @@
+package provisioner
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
+)
+
+// AdoptBucket takes on a bucket that exists. One that the driver made is found
+// again; one that somebody else made is adopted if the contract's terms allow
+// it. Nothing about the bucket is changed: parameters that are given are
+// compared with it, and Mismatch names those that differ. NotFound if there is
+// no such bucket, or none any more.
+func (p *Provisioner) AdoptBucket(ctx context.Context, bucketID string, parameters map[string]string) (Bucket, error) {
+	id, spec, terms, err := p.checkAdopt(bucketID, parameters)
+	if err != nil {
+		return Bucket{}, err
+	}
+	unlock, err := p.locks.acquire(ctx, shared("contract", id.ContractID), exclusive("bucket", id))
+	if err != nil {
+		return Bucket{}, err
+	}
+	defer unlock()
+
+	record, err := p.Journal.Bucket(ctx, id)
+	if fault.Is(err, fault.NotFound) {
+		return p.adopt(ctx, id, spec, terms)
+	}
+	if err != nil {
+		return Bucket{}, err
+	}
+	if len(parameters) > 0 {
+		if err := matches(record, spec); err != nil {
+			return Bucket{}, err
+		}
+	}
+	return p.bucketOf(record), p.stillThere(ctx, record)
+}
+
+// checkAdopt reports all that can be wrong with a request before anything is
+// looked at. The id names the contract, so the parameters need not.
+func (p *Provisioner) checkAdopt(bucketID string, parameters map[string]string) (cosi.BucketID, params.Bucket, config.Terms, error) {
+	id, _, err := p.parseBucket(bucketID)
+	given := maps.Clone(parameters)
+	if given == nil {
+		given = map[string]string{}
+	}
+	if _, named := given["contract"]; !named && err == nil {
+		given["contract"] = id.Contract
+	}
+	spec, parseErr := params.ParseBucket(given)
+	if err = join(err, parseErr); err != nil {
+		return id, spec, config.Terms{}, err
+	}
+	if spec.Contract != id.Contract {
+		return id, spec, config.Terms{}, fault.New(fault.InvalidArgument, "bucket %s is under contract %q and its parameters name %q", id, id.Contract, spec.Contract)
+	}
+	terms, known := p.Terms(id.Contract)
+	if !known || terms.Backend != id.Backend {
+		return id, spec, terms, unknownContract(id.Contract)
+	}
+	return id, spec, terms, nil
+}
+
+// adopt records a bucket that the journal does not know.
+func (p *Provisioner) adopt(ctx context.Context, id cosi.BucketID, spec params.Bucket, terms config.Terms) (Bucket, error) {
+	notThere := fault.New(fault.NotFound, "bucket %s does not exist", id)
+	// A contract is not signed for the sake of a bucket that cannot be there.
+	if _, err := p.signed(ctx, id.ContractID); fault.Is(err, fault.NotFound) {
+		return Bucket{}, notThere
+	} else if err != nil {
+		return Bucket{}, err
+	}
+	endpoints, err := p.openContract(ctx, id.ContractID, terms, spec.Region)
+	if err != nil {
+		return Bucket{}, err
+	}
+	if spec.Region != "" {
+		endpoint, err := regionOf(endpoints, spec.Region, id.ContractID)
+		if err != nil {
+			return Bucket{}, err
+		}
+		endpoints = []cosi.Endpoint{endpoint}
+	}
+	for _, endpoint := range endpoints {
+		b, err := p.adoptAt(ctx, id, spec, terms, endpoint)
+		if !fault.Is(err, fault.NotFound) {
+			return b, err
+		}
+	}
+	return Bucket{}, notThere
+}
+
+// adoptAt is adopt in one region; NotFound if the bucket is not there.
+func (p *Provisioner) adoptAt(ctx context.Context, id cosi.BucketID, spec params.Bucket, terms config.Terms, endpoint cosi.Endpoint) (Bucket, error) {
+	engine, err := p.engine(ctx, id.ContractID, endpoint)
+	if err != nil {
+		return Bucket{}, err
+	}
+	mark, err := engine.Mark(ctx, id.Bucket)
+	switch {
+	case err != nil:
+		return Bucket{}, p.explain(ctx, id.ContractID, engine, fault.In(err, "bucket %s", id))
+	case mark != "" && mark != p.Owner:
+		return Bucket{}, fault.New(fault.Conflict, "bucket %s carries the mark of another driver (tag %s); it is not adopted: remove the tag if that driver is done with it", id, cosi.OwnerTag)
+	case mark == "" && !terms.AdoptBuckets:
+		return Bucket{}, fault.New(fault.FailedPrecondition, "bucket %s was not made by this driver, and contract %s does not let its buckets be adopted; set adoptBuckets in the contract's terms", id, id.ContractID)
+	}
+	differing, err := engine.Differences(ctx, id.Bucket, spec)
+	if err != nil {
+		return Bucket{}, p.explain(ctx, id.ContractID, engine, fault.In(err, "bucket %s", id))
+	}
+	if len(differing) > 0 {
+		return Bucket{}, fault.New(fault.Mismatch, "bucket %s is not as its parameters say: %s differ; change the bucket, or leave these parameters out", id, strings.Join(differing, ", "))
+	}
+	record := &journal.Bucket{ID: id, Spec: spec, Adopted: mark == "", Endpoint: endpoint, CreatedAt: time.Now().UTC()}
+	if err := p.Journal.SaveBucket(ctx, record); err != nil {
+		return Bucket{}, fasterElsewhere(err)
+	}
+	klog.FromContext(ctx).Info("Bucket adopted", "bucket", id, "made-by-this-driver", !record.Adopted)
+	return p.bucketOf(record), nil
+}
+
+// adoptAll adopts those buckets of a grant that the journal does not know, where
+// the contract's terms allow it: in v1alpha1 a grant is the first that a driver
+// hears of an existing bucket. Otherwise the grant fails as it would have.
+func (p *Provisioner) adoptAll(ctx context.Context, id cosi.AccountID, grant journal.Grant, notFound error) error {
+	terms, known := p.Terms(id.Contract)
+	if !known || terms.Backend != id.Backend || !terms.AdoptBuckets {
+		return notFound
+	}
+	for _, b := range grant.Buckets {
+		bucketID := bucketIDOf(id, b)
+		_, err := p.Journal.Bucket(ctx, bucketID)
+		if fault.Is(err, fault.NotFound) {
+			_, err = p.adopt(ctx, bucketID, params.Bucket{Contract: id.Contract, OnDelete: params.Refuse}, terms)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
