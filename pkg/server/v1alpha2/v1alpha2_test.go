@@ -1,0 +1,88 @@
+package v1alpha2
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	cosipb "github.com/contract-cosi/contract-cosi-driver/pkg/cosipb/v1alpha2"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
+)
+
+// The sidecar never repeats a call that ended with one of these.
+func TestNothingThatHealsIsTerminal(t *testing.T) {
+	t.Parallel()
+	terminal := []codes.Code{codes.InvalidArgument, codes.AlreadyExists, codes.Unimplemented, codes.OutOfRange}
+	final := []fault.Kind{fault.InvalidArgument, fault.Unsupported, fault.Mismatch, fault.OutOfRange}
+	all := append([]fault.Kind{
+		fault.NotFound, fault.Conflict, fault.FailedPrecondition, fault.LimitExceeded, fault.PermissionDenied,
+		fault.Pending, fault.RateLimited, fault.Unavailable, fault.Canceled, fault.Internal,
+	}, final...)
+	tables := Tables()
+	if len(tables) != 5 {
+		t.Errorf("%d tables, want one for each RPC that can fail", len(tables))
+	}
+	for method, table := range tables {
+		for _, kind := range all {
+			code, ok := table[kind]
+			if !ok {
+				t.Errorf("%s: %s has no code", method, kind)
+			}
+			if slices.Contains(terminal, code) && !slices.Contains(final, kind) {
+				t.Errorf("%s: %s is answered with %s, which is for good", method, kind, code)
+			}
+		}
+		if len(table) != len(all) {
+			t.Errorf("%s has %d kinds, want %d", method, len(table), len(all))
+		}
+	}
+}
+
+// singleBucket is a service whose keys reach one bucket each. No call of it is
+// made: what it cannot do is known before.
+type singleBucket struct{ contract.Provider }
+
+func (singleBucket) Capabilities() contract.Capabilities {
+	return contract.Capabilities{ScopeBy: contract.ScopeByKey}
+}
+
+func TestSeveralBucketsWhereAKeyHasOne(t *testing.T) {
+	t.Parallel()
+	store, err := journal.OpenFile(filepath.Join(t.TempDir(), "journal.log"), func(string, error) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	s := New("driver.example.com", provisioner.New(provisioner.Config{
+		Owner: "cluster", Journal: journal.New(store), Repaired: func(string) {},
+		Backends: map[string]provisioner.Backend{"main": {Provider: singleBucket{}}},
+		Terms:    func(string) (config.Terms, bool) { return config.Terms{Backend: "main"}, true },
+	}))
+	grant := func(buckets ...string) codes.Code {
+		req := &cosipb.DriverGrantBucketAccessRequest{
+			AccountName: "ba-1", Protocol: &cosipb.ObjectProtocol{Type: cosipb.ObjectProtocol_S3},
+			AuthenticationType: &cosipb.AuthenticationType{Type: cosipb.AuthenticationType_KEY},
+		}
+		for _, b := range buckets {
+			req.Buckets = append(req.Buckets, &cosipb.DriverGrantBucketAccessRequest_AccessedBucket{
+				BucketId: "main.team." + b, AccessMode: &cosipb.AccessMode{Mode: cosipb.AccessMode_READ_ONLY},
+			})
+		}
+		_, err := s.DriverGrantBucketAccess(context.Background(), req)
+		return status.Code(err)
+	}
+	if got := grant("first", "second"); got != codes.OutOfRange {
+		t.Errorf("two buckets: %s, want OutOfRange", got)
+	}
+	if got := grant("first"); got != codes.NotFound { // the bucket, not the number
+		t.Errorf("one bucket: %s, want NotFound", got)
+	}
+}
