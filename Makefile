@@ -60,6 +60,7 @@ generate: ## write all that is generated, without a network
 	@$(TOOL) buf generate --template pkg/cosipb/buf.gen.yaml
 	@for d in $(APIDIRS); do $(TOOL) oapi-codegen -config $$d/config.yaml -o $$d/api.gen.go $(API); done
 	@$(GO) test ./pkg/params -run TestReference -update >/dev/null
+	@$(GO) test ./test/docs -run TestDescriptorSet -update >/dev/null
 
 .PHONY: verify
 verify: ## prove that nothing generated is stale and that the code is tidy

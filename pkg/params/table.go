@@ -97,7 +97,7 @@ func accessRows() []row[Access] {
 	return []row[Access]{
 		{
 			Parameter{Name: "access", Class: BucketAccessClass, Type: "`ReadWrite`, `ReadOnly` or `WriteOnly`", Default: "`ReadWrite`",
-				Text: "what the key may do with the objects of the bucket; no key may change the bucket itself"},
+				Text: "what the key may do with the objects of the bucket; no key may change the bucket itself. In v1alpha2 the BucketAccess asks for a mode, and `ReadOnly` and `WriteOnly` allow no other"},
 			func(a *Access, v string) error {
 				return oneOf(&a.Mode, v, cosi.ReadWrite, cosi.ReadOnly, cosi.WriteOnly)
 			},

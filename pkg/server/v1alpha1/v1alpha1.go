@@ -135,7 +135,7 @@ func Tables() map[string]code.Table {
 		// The specification's ALREADY_EXISTS is for a bucket made with other
 		// parameters. For somebody else's bucket it would be legal too, but the
 		// v0.2.2 sidecar hides the message of that code from the user.
-		createBucket: common.With(code.Table{fault.Mismatch: codes.AlreadyExists}),
+		createBucket: common.With(code.Table{fault.Mismatch: codes.AlreadyExists, fault.NotFound: codes.Unavailable}), // what was found a moment ago
 		deleteBucket: gone,
 		// ALREADY_EXISTS would make the v0.2.2 sidecar read the response that
 		// it has not got, and crash.

@@ -194,7 +194,7 @@ func Tables() map[string]code.Table {
 	// What is gone is success in both; another NOT_FOUND has to be looked at.
 	gone := single.With(code.Table{fault.Mismatch: codes.FailedPrecondition, fault.NotFound: codes.FailedPrecondition})
 	return map[string]code.Table{
-		cosipb.Provisioner_DriverCreateBucket_FullMethodName:       single,
+		cosipb.Provisioner_DriverCreateBucket_FullMethodName:       single.With(code.Table{fault.NotFound: codes.Unavailable}), // what was found a moment ago
 		cosipb.Provisioner_DriverGetExistingBucket_FullMethodName:  single,
 		cosipb.Provisioner_DriverDeleteBucket_FullMethodName:       gone,
 		cosipb.Provisioner_DriverGrantBucketAccess_FullMethodName:  common,

@@ -1,8 +1,13 @@
-// Package readme runs the commands that README.md shows and compares what they
-// print with what it says.
-package readme
+// Package docs holds the documents to what the programs do: the commands they
+// show are run, and their tables compared with the code.
+//
+//	go test ./test/docs -update
+//
+// writes what is generated, and the output of commands that has changed.
+package docs
 
 import (
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +20,8 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
+
+var update = flag.Bool("update", false, "write what the documents should say")
 
 func readme(t *testing.T) (root, text string) {
 	t.Helper()
@@ -38,73 +45,6 @@ func block(t *testing.T, text, language string) string {
 		t.Fatalf("README.md has no %s block", language)
 	}
 	return body
-}
-
-// changing are the values that differ from run to run.
-var changing = []struct {
-	pattern *regexp.Regexp
-	name    string
-}{
-	{regexp.MustCompile(`"CK[A-Z0-9]{18}"`), `"access key"`},
-	{regexp.MustCompile(`"[A-Za-z0-9+/]{40}"`), `"secret"`},
-	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "127.0.0.1:port"},
-}
-
-func steady(s string) string {
-	for _, c := range changing {
-		s = c.pattern.ReplaceAllString(s, c.name)
-	}
-	return strings.TrimSpace(s)
-}
-
-func TestSession(t *testing.T) {
-	t.Parallel()
-	root, text := readme(t)
-	dir, err := os.MkdirTemp("", "r")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	b, err := harness.Build(t.Context(), filepath.Join(dir, "bin"), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	grpcurl := exec.CommandContext(t.Context(), "go", "build", "-modfile=test/tools/go.mod", "-o", filepath.Join(dir, "bin", "grpcurl"), "github.com/fullstorydev/grpcurl/cmd/grpcurl")
-	grpcurl.Dir = root
-	grpcurl.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := grpcurl.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	service, err := harness.StartContractd(t.Context(), b, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(service.Kill)
-	file := filepath.Join(dir, "config.yaml")
-	contracts := "contracts:\n  - {name: team-blue, backend: main}\n"
-	if err := os.WriteFile(file, []byte(harness.ConfigText(dir, service.API, service.TokenFile, contracts)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	d, err := harness.StartDriver(t.Context(), b, dir, file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(d.Kill)
-
-	commands := strings.Split("\n"+block(t, text, "console"), "\n$ ")[1:]
-	if len(commands) < 8 {
-		t.Fatalf("only %d commands in the session", len(commands))
-	}
-	for _, c := range commands {
-		line, want, _ := strings.Cut(c, "\n")
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "SOCKET="+strings.TrimPrefix(d.Endpoint, "unix://"))
-		out, _ := cmd.CombinedOutput()
-		if got := steady(string(out)); got != steady(want) {
-			t.Errorf("$ %s\nprints\n%s\nREADME.md shows\n%s", line, got, steady(want))
-		}
-	}
 }
 
 // The configuration that README.md shows is accepted, but for the files of

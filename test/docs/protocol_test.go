@@ -1,0 +1,159 @@
+package docs
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
+	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
+
+	cosipb "github.com/contract-cosi/contract-cosi-driver/pkg/cosipb/v1alpha2"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/server/code"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/server/v1alpha1"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/server/v1alpha2"
+	"github.com/contract-cosi/contract-cosi-driver/test/harness"
+)
+
+// versions are the documents of the protocol, with what they document.
+var versions = map[string]struct {
+	file   protoreflect.FileDescriptor
+	tables map[string]code.Table
+}{
+	"v1alpha1": {(&cosiproto.DriverGetInfoRequest{}).ProtoReflect().Descriptor().ParentFile(), v1alpha1.Tables()},
+	"v1alpha2": {cosipb.File_cosi_v1alpha2_proto, v1alpha2.Tables()},
+}
+
+var (
+	heading = regexp.MustCompile(`(?m)^## (.+)$`)
+	codeRow = regexp.MustCompile("(?m)^\\| ([A-Z][A-Za-z]+) \\|")
+	field   = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|")
+)
+
+// sections cuts a document at its headings of the second level.
+func sections(text string) map[string]string {
+	out := map[string]string{}
+	at := heading.FindAllStringSubmatchIndex(text, -1)
+	for i, m := range at {
+		end := len(text)
+		if i+1 < len(at) {
+			end = at[i+1][0]
+		}
+		out[text[m[2]:m[3]]] = text[m[1]:end]
+	}
+	return out
+}
+
+func firstColumn(pattern *regexp.Regexp, text string) []string {
+	var out []string
+	for _, m := range pattern.FindAllStringSubmatch(text, -1) {
+		out = append(out, m[1])
+	}
+	return out
+}
+
+// The documents name exactly the codes that each RPC can answer, and no field
+// that its request does not have.
+func TestCodesAndFields(t *testing.T) {
+	t.Parallel()
+	root, err := harness.Root()
+	must(t, err)
+	read := func(name string) map[string]string {
+		text, err := os.ReadFile(filepath.Join(root, "proto-docs", name))
+		must(t, err)
+		return sections(string(text))
+	}
+	common := firstColumn(codeRow, read("README.md")["Codes"])
+	for version, v := range versions {
+		documented := read(version + ".md")
+		for i := range v.file.Services().Len() {
+			service := v.file.Services().Get(i)
+			for j := range service.Methods().Len() {
+				m := service.Methods().Get(j)
+				text, ok := documented[string(m.Name())]
+				if !ok {
+					t.Errorf("%s.md has no section on %s", version, m.Name())
+					continue
+				}
+				for _, name := range firstColumn(field, text) {
+					if m.Input().Fields().ByName(protoreflect.Name(name)) == nil {
+						t.Errorf("%s %s: the request has no field %s", version, m.Name(), name)
+					}
+				}
+				table, fails := v.tables["/"+string(service.FullName())+"/"+string(m.Name())]
+				if !fails {
+					continue // DriverGetInfo asks nobody
+				}
+				if n := m.Input().Fields().Len(); len(firstColumn(field, text)) == 0 && n > 0 {
+					t.Errorf("%s %s: none of the request's %d fields is documented", version, m.Name(), n)
+				}
+				var want []string
+				for _, c := range table.Codes() {
+					want = append(want, c.String())
+				}
+				got := append(firstColumn(codeRow, text), common...)
+				slices.Sort(want)
+				slices.Sort(got)
+				if !slices.Equal(got, want) {
+					t.Errorf("%s %s: documented are the codes %v, the driver answers %v", version, m.Name(), got, want)
+				}
+			}
+		}
+	}
+}
+
+// The descriptor set is that of the protocol which the driver links.
+func TestDescriptorSet(t *testing.T) {
+	t.Parallel()
+	root, err := harness.Root()
+	must(t, err)
+	set := &descriptorpb.FileDescriptorSet{}
+	seen := map[string]bool{}
+	var add func(protoreflect.FileDescriptor)
+	add = func(f protoreflect.FileDescriptor) { // what is imported first
+		if seen[f.Path()] {
+			return
+		}
+		seen[f.Path()] = true
+		for i := range f.Imports().Len() {
+			add(f.Imports().Get(i).FileDescriptor)
+		}
+		set.File = append(set.File, protodesc.ToFileDescriptorProto(f))
+	}
+	add(versions["v1alpha1"].file)
+	add(versions["v1alpha2"].file)
+	want, err := proto.MarshalOptions{Deterministic: true}.Marshal(set)
+	must(t, err)
+	file := filepath.Join(root, "proto-docs", "cosi.protoset")
+	if *update {
+		must(t, os.WriteFile(file, want, 0o644))
+	}
+	got, err := os.ReadFile(file)
+	must(t, err)
+	if !bytes.Equal(got, want) {
+		t.Error("proto-docs/cosi.protoset is stale; run make generate")
+	}
+}
+
+// README.md of proto-docs names every file beside it.
+func TestIndex(t *testing.T) {
+	t.Parallel()
+	root, err := harness.Root()
+	must(t, err)
+	text, err := os.ReadFile(filepath.Join(root, "proto-docs", "README.md"))
+	must(t, err)
+	must(t, filepath.WalkDir(filepath.Join(root, "proto-docs"), func(path string, d os.DirEntry, err error) error {
+		name, _ := filepath.Rel(filepath.Join(root, "proto-docs"), path)
+		if err == nil && !d.IsDir() && name != "README.md" && !strings.Contains(string(text), "]("+name+")") {
+			t.Errorf("proto-docs/README.md does not name %s", name)
+		}
+		return err
+	}))
+}
