@@ -45,8 +45,8 @@ test: bin/grpcurl ## run all tests
 	cd cmd/contractd && $(GO) test $(RACE) -timeout 10m ./...
 
 .PHONY: fuzz
-fuzz: ## fuzz whatever parses, FUZZTIME (10s) each
-	@$(GO) list -f '{{.ImportPath}} {{.Dir}}' ./pkg/... | while read pkg dir; do \
+fuzz: ## fuzz whatever parses, and the server with random messages, FUZZTIME (10s) each
+	@$(GO) list -f '{{.ImportPath}} {{.Dir}}' ./pkg/... ./test/integration | while read pkg dir; do \
 		for f in $$(cat $$dir/*_test.go 2>/dev/null | sed -nE 's/^func (Fuzz[A-Za-z0-9]+)\(.*/\1/p'); do \
 			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
 		done; done

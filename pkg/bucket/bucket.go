@@ -147,7 +147,7 @@ func (e *Engine) Restore(ctx context.Context, name string, spec params.Bucket) (
 	case err != nil:
 		return nil, err
 	case tags[cosi.OwnerTag] != e.owner:
-		return nil, fault.New(fault.Conflict, "bucket %s has lost the driver's tag %s, or somebody has made it anew; it is left alone: restore the tag, or delete the bucket", name, cosi.OwnerTag)
+		return nil, fault.New(fault.Conflict, "it has lost the driver's tag %s, or somebody has made it anew; it is left alone: restore the tag, or delete the bucket", cosi.OwnerTag)
 	}
 	return writeDiffering(append(e.settings(ctx, name, spec), e.tagging(ctx, name, e.marked(spec.Tags), tags)))
 }

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
@@ -38,27 +39,29 @@ func (p *Provisioner) AdoptBucket(ctx context.Context, bucketID string, paramete
 	if err != nil {
 		return Bucket{}, err
 	}
-	if len(parameters) > 0 {
-		if err := matches(record, spec); err != nil {
-			return Bucket{}, err
+	if err := p.stillThere(ctx, record, spec); err != nil {
+		return Bucket{}, err
+	}
+	if record.Adopted && len(differences(record.Spec, spec)) > 0 { // another object takes it on, on its own terms
+		record.Spec = spec
+		if err := p.Journal.SaveBucket(ctx, record); err != nil {
+			return Bucket{}, fasterElsewhere(err)
 		}
 	}
-	return p.bucketOf(record), p.stillThere(ctx, record)
+	return p.bucketOf(record), nil
 }
 
 // checkAdopt reports all that can be wrong with a request before anything is
 // looked at. The id names the contract, so the parameters need not.
 func (p *Provisioner) checkAdopt(bucketID string, parameters map[string]string) (cosi.BucketID, params.Bucket, config.Terms, error) {
 	id, _, err := p.parseBucket(bucketID)
-	given := maps.Clone(parameters)
-	if given == nil {
-		given = map[string]string{}
+	if err != nil {
+		return id, params.Bucket{}, config.Terms{}, err
 	}
-	if _, named := given["contract"]; !named && err == nil {
-		given["contract"] = id.Contract
-	}
-	spec, parseErr := params.ParseBucket(given)
-	if err = join(err, parseErr); err != nil {
+	given := map[string]string{"contract": id.Contract}
+	maps.Copy(given, parameters)
+	spec, err := params.ParseBucket(given)
+	if err != nil {
 		return id, spec, config.Terms{}, err
 	}
 	if spec.Contract != id.Contract {
@@ -115,12 +118,8 @@ func (p *Provisioner) adoptAt(ctx context.Context, id cosi.BucketID, spec params
 	case mark == "" && !terms.AdoptBuckets:
 		return Bucket{}, fault.New(fault.FailedPrecondition, "bucket %s was not made by this driver, and contract %s does not let its buckets be adopted; set adoptBuckets in the contract's terms", id, id.ContractID)
 	}
-	differing, err := engine.Differences(ctx, id.Bucket, spec)
-	if err != nil {
+	if err := asItsParametersSay(ctx, engine, id.Bucket, spec); err != nil {
 		return Bucket{}, p.explain(ctx, id.ContractID, engine, fault.In(err, "bucket %s", id))
-	}
-	if len(differing) > 0 {
-		return Bucket{}, fault.New(fault.Mismatch, "bucket %s is not as its parameters say: %s differ; change the bucket, or leave these parameters out", id, strings.Join(differing, ", "))
 	}
 	record := &journal.Bucket{ID: id, Spec: spec, Adopted: mark == "", Endpoint: endpoint, CreatedAt: time.Now().UTC()}
 	if err := p.Journal.SaveBucket(ctx, record); err != nil {
@@ -128,6 +127,16 @@ func (p *Provisioner) adoptAt(ctx context.Context, id cosi.BucketID, spec params
 	}
 	klog.FromContext(ctx).Info("Bucket adopted", "bucket", id, "made-by-this-driver", !record.Adopted)
 	return p.bucketOf(record), nil
+}
+
+// asItsParametersSay reports, as a Mismatch, how an existing bucket differs from
+// what is said of it.
+func asItsParametersSay(ctx context.Context, engine *bucket.Engine, name string, spec params.Bucket) error {
+	differing, err := engine.Differences(ctx, name, spec)
+	if err == nil && len(differing) > 0 {
+		return fault.New(fault.Mismatch, "it is not as its parameters say: %s differ; change the bucket, or leave these parameters out", strings.Join(differing, ", "))
+	}
+	return err
 }
 
 // adoptAll adopts those buckets of a grant that the journal does not know, where

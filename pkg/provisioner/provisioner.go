@@ -62,6 +62,7 @@ type Provisioner struct {
 	contracts map[cosi.ContractID][]cosi.Endpoint // those known to be active, with their regions
 	ensured   map[cosi.ContractID]bool            // those brought to their terms by this process
 	engines   map[engineKey]*bucket.Engine
+	silent    map[string]time.Time // until when a backend that did not answer is not looked at
 }
 
 // engineKey tells engines apart; a new key of a contract makes a new engine.
@@ -78,6 +79,7 @@ func New(c Config) *Provisioner {
 		contracts: map[cosi.ContractID][]cosi.Endpoint{},
 		ensured:   map[cosi.ContractID]bool{},
 		engines:   map[engineKey]*bucket.Engine{},
+		silent:    map[string]time.Time{},
 	}
 }
 

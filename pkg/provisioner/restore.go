@@ -12,6 +12,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
@@ -21,9 +22,12 @@ import (
 // answered from the journal: a running application has its Secret, and a
 // service that is down is no reason to report it broken.
 
-// lookTimeout bounds the look at the service of a call that can be answered
-// without it.
-const lookTimeout = 5 * time.Second
+// A call that can be answered without a look at the service waits so long for
+// it, and for so long after that no call looks again.
+const (
+	lookTimeout = 5 * time.Second
+	silence     = 10 * time.Second
+)
 
 // restoreBucket writes what a bucket has lost of what it was made with.
 func (p *Provisioner) restoreBucket(ctx context.Context, record *journal.Bucket) error {
@@ -37,34 +41,42 @@ func (p *Provisioner) restoreBucket(ctx context.Context, record *journal.Bucket)
 	})
 }
 
-// stillThere reports, as NotFound, that a bucket is gone. It is not made anew:
-// whoever refers to an existing bucket wants what it holds.
-func (p *Provisioner) stillThere(ctx context.Context, record *journal.Bucket) error {
+// stillThere reports, as NotFound, that a bucket is gone, and as Mismatch that
+// it is not as spec says. It is not made anew or changed: whoever refers to an
+// existing bucket wants it as it is.
+func (p *Provisioner) stillThere(ctx context.Context, record *journal.Bucket, spec params.Bucket) error {
 	return p.look(ctx, record, func(ctx context.Context, engine *bucket.Engine) error {
 		mark, err := engine.Mark(ctx, record.ID.Bucket)
-		if err == nil && mark != p.Owner && !record.Adopted {
-			return fault.New(fault.Conflict, "bucket %s has lost the driver's tag %s; restore the tag, or delete the bucket", record.ID, cosi.OwnerTag)
+		if err != nil {
+			return err
 		}
-		return err
+		if mark != p.Owner && !record.Adopted {
+			return fault.New(fault.Conflict, "it has lost the driver's tag %s; restore the tag, or delete the bucket", cosi.OwnerTag)
+		}
+		return asItsParametersSay(ctx, engine, record.ID.Bucket, spec)
 	})
 }
 
 // look lets do look at a recorded bucket. Only what is certain comes back as an
-// error: the bucket or its contract is gone, or the bucket is somebody else's.
+// error: the bucket or its contract is gone, or the bucket is not what it is
+// taken for.
 func (p *Provisioner) look(ctx context.Context, record *journal.Bucket, do func(context.Context, *bucket.Engine) error) error {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
 	id := record.ID
-	engine, err := p.engine(ctx, id.ContractID, p.current(id.ContractID, record.Endpoint))
-	if fault.Is(err, fault.NotFound) {
-		return gone(id.ContractID)
-	}
-	if err == nil {
-		if err = do(ctx, engine); err != nil {
-			err = p.explain(ctx, id.ContractID, engine, fault.In(err, "bucket %s", id))
+	err := p.ask(ctx, id.Backend, func(ctx context.Context) error {
+		engine, err := p.engine(ctx, id.ContractID, p.current(id.ContractID, record.Endpoint))
+		if fault.Is(err, fault.NotFound) {
+			return gone(id.ContractID)
 		}
-	}
-	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Conflict) {
+		if err != nil {
+			return err
+		}
+		if err := do(ctx, engine); err != nil {
+			return p.explain(ctx, id.ContractID, engine, fault.In(err, "bucket %s", id))
+		}
+		return nil
+	})
+	switch fault.KindOf(err) {
+	case fault.NotFound, fault.Conflict, fault.Mismatch, fault.FailedPrecondition:
 		return err
 	}
 	if err != nil {
@@ -73,13 +85,36 @@ func (p *Provisioner) look(ctx context.Context, record *journal.Bucket, do func(
 	return nil
 }
 
+// ask lets do ask a backend, if it has answered of late. A sidecar that starts
+// while a service is down repeats a call for everything there is, one after the
+// other, and no two of them should wait for the same silence.
+func (p *Provisioner) ask(ctx context.Context, backend string, do func(context.Context) error) error {
+	p.mu.Lock()
+	silent := time.Now().Before(p.silent[backend])
+	p.mu.Unlock()
+	if silent {
+		return fault.New(fault.Unavailable, "backend %s did not answer a moment ago", backend)
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	err := do(ctx)
+	if fault.Is(err, fault.Unavailable) {
+		p.mu.Lock()
+		p.silent[backend] = time.Now().Add(silence)
+		p.mu.Unlock()
+	}
+	return err
+}
+
 // replaceLostKey turns the record of a key that the service no longer knows
 // into an intent for another one.
 func (p *Provisioner) replaceLostKey(ctx context.Context, backend Backend, record *journal.Account) error {
-	looking, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
 	log := klog.FromContext(ctx)
-	keys, err := backend.Provider.ListKeys(looking, record.ID.Contract, record.ID.Account)
+	var keys []contract.KeyInfo
+	err := p.ask(ctx, record.ID.Backend, func(ctx context.Context) (err error) {
+		keys, err = backend.Provider.ListKeys(ctx, record.ID.Contract, record.ID.Account)
+		return err
+	})
 	switch {
 	case fault.Is(err, fault.NotFound):
 		return gone(record.ID.ContractID)

@@ -156,7 +156,14 @@ func TestRepeatsWhileServicesAreAway(t *testing.T) {
 	must(t, l.grant(t, e.conn))
 	e.line.Cut()
 	must(t, l.create(t, e.conn))
-	must(t, l.grant(t, e.conn))
+	asked := len(e.line.Calls())
+	for range 10 { // and no two of them wait for the same silence
+		must(t, l.create(t, e.conn))
+		must(t, l.grant(t, e.conn))
+	}
+	if n := len(e.line.Calls()); asked == 0 || n != asked {
+		t.Errorf("%d calls at the first repeat and %d at the others, want some and none", asked, n-asked)
+	}
 	if _, err := (v2{e}).existing(l.id, nil); err != nil {
 		t.Error(err)
 	}

@@ -384,6 +384,21 @@ func TestAdoption(t *testing.T) {
 	expectCode(t, e.delete(idOf(both), nil), codes.FailedPrecondition, "still holds objects")
 	must(t, e.delete(idOf(both), map[string]string{"onDelete": "empty"}))
 
+	// It is compared as it is now, not as it was when it was first taken on, and
+	// the last object that took it on decides what becomes of its data.
+	later := contract + "-later"
+	byHand(owner, later)
+	_, err = e.existing(idOf(later), nil)
+	must(t, err)
+	_, err = owner.PutBucketVersioning(t.Context(), &s3.PutBucketVersioningInput{Bucket: &later,
+		VersioningConfiguration: &types.VersioningConfiguration{Status: types.BucketVersioningStatusEnabled}})
+	must(t, err)
+	_, err = e.existing(idOf(later), map[string]string{"versioning": "Enabled", "onDelete": "empty"})
+	must(t, err)
+	_, err = e.existing(idOf(later), map[string]string{"versioning": "Suspended"})
+	expectCode(t, err, codes.AlreadyExists, "not as its parameters say: versioning differ")
+	must(t, e.delete(idOf(later), map[string]string{"onDelete": "empty"}))
+
 	// Another driver's bucket stays with it.
 	theirs := contract + "-theirs"
 	key, mark := cosi.OwnerTag, "another-cluster"
@@ -422,8 +437,8 @@ func TestRetainedBucket(t *testing.T) {
 	allowed(t, "put", put(t, g.client(), bucket, "precious"))
 	_, err := e.existing(id, nil)
 	must(t, err)
-	_, err = e.existing(id, map[string]string{"onDelete": "refuse"})
-	expectCode(t, err, codes.AlreadyExists, "onDelete differ")
+	_, err = e.existing(id, map[string]string{"versioning": "Enabled"})
+	expectCode(t, err, codes.AlreadyExists, "versioning differ")
 	expectCode(t, e.delete(id, nil), codes.FailedPrecondition, "still holds objects")
 	allowed(t, "get", get(t, g.client(), bucket, "precious"))
 

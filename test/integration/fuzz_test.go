@@ -1,0 +1,247 @@
+package integration
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
+	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
+
+	cosipb "github.com/contract-cosi/contract-cosi-driver/pkg/cosipb/v1alpha2"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/server/code"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/server/v1alpha1"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/server/v1alpha2"
+)
+
+// monkey sends well-formed messages without sense through the real server, and
+// keeps what the driver said it has made.
+type monkey struct {
+	*env
+	contract string
+	methods  []protoreflect.MethodDescriptor
+	tables   map[string]code.Table
+
+	mu       sync.Mutex
+	buckets  []string
+	accounts []string
+	seen     map[codes.Code]int
+}
+
+func newMonkey(t testing.TB) *monkey {
+	m := &monkey{env: newEnv(t, "onDemand:\n  backend: main\n  adoptBuckets: true\n  onLastBucket: cancel\n"), contract: newContract(), tables: v1alpha1.Tables(), seen: map[codes.Code]int{}}
+	for method, table := range v1alpha2.Tables() {
+		m.tables[method] = table
+	}
+	for _, file := range []protoreflect.FileDescriptor{(&cosiproto.DriverGetInfoRequest{}).ProtoReflect().Descriptor().ParentFile(), cosipb.File_cosi_v1alpha2_proto} {
+		for i := range file.Services().Len() {
+			for j := range file.Services().Get(i).Methods().Len() {
+				m.methods = append(m.methods, file.Services().Get(i).Methods().Get(j))
+			}
+		}
+	}
+	return m
+}
+
+// choices turns a fuzzer's bytes into decisions; when they are used up all
+// further ones are 0.
+type choices []byte
+
+func (c *choices) next(n int) int {
+	if len(*c) == 0 || n <= 1 {
+		return 0
+	}
+	b := (*c)[0]
+	*c = (*c)[1:]
+	return int(b) % n
+}
+
+// rest is a text made of the bytes themselves.
+func (c *choices) rest() string {
+	n := min(c.next(256), len(*c))
+	text := strings.ToValidUTF8(string((*c)[:n]), "�") // anything else is not a protobuf string
+	*c = (*c)[n:]
+	return text
+}
+
+// text is most often one that makes sense in its field.
+func (m *monkey) text(c *choices, method, field protoreflect.Name) string {
+	id := "main." + m.contract + "."
+	fits := map[protoreflect.Name][]string{
+		"name":               {m.contract + "-a", m.contract + "-b"},
+		"account_name":       {"ba-1", "ba-2"},
+		"bucket_id":          {id + m.contract + "-a", id + m.contract + "-b"},
+		"existing_bucket_id": {id + m.contract + "-a", id + m.contract + "-b"},
+		"account_id":         {id + "ba-1", id + "ba-2"},
+	}[field]
+	if field == "name" && method == "DriverGrantBucketAccess" {
+		fits = []string{"ba-1", "ba-2"}
+	}
+	if n := c.next(16); n < 13 && len(fits) > 0 {
+		return fits[n%len(fits)]
+	}
+	odd := []string{"", "main", "other.team.x", "a/b", "..", strings.Repeat("x", 3000), "contract-administration", id + "other"}
+	if n := c.next(len(odd) + 3); n < len(odd) {
+		return odd[n]
+	}
+	return c.rest()
+}
+
+func (m *monkey) parameters(c *choices, method protoreflect.Name) map[string]string {
+	values := map[string][]string{
+		"region": {"us-east-1"}, "acl": {"public-read"}, "grantRead": {"id=x"}, "policy": {"{}"}, "contrat": {"x"},
+		"versioning": {"Enabled"}, "tags": {"a=b"}, "onDelete": {"empty", "refuse"},
+	}
+	out := map[string]string{}
+	if method == "DriverGrantBucketAccess" {
+		values = map[string][]string{"access": {"ReadOnly"}, "prefix": {"in/"}, "sourceIP": {"10.0.0.0/8"}, "mode": {"x"}}
+	} else if c.next(8) < 7 {
+		out["contract"] = m.contract
+	}
+	keys := slices.Sorted(maps.Keys(values))
+	for range max(0, c.next(6)-3) {
+		key := keys[c.next(len(keys))]
+		if n := c.next(3); n < len(values[key]) {
+			out[key] = values[key][n]
+		} else {
+			out[key] = c.rest()
+		}
+	}
+	return out
+}
+
+// fill sets the fields of a message.
+func (m *monkey) fill(c *choices, method protoreflect.Name, msg protoreflect.Message) {
+	fields := msg.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if c.next(32) == 31 {
+			continue // left out
+		}
+		switch {
+		case f.IsMap():
+			for k, v := range m.parameters(c, method) {
+				msg.Mutable(f).Map().Set(protoreflect.ValueOfString(k).MapKey(), protoreflect.ValueOfString(v))
+			}
+		case f.IsList():
+			for range []int{1, 1, 1, 1, 2, 2, 0, 4}[c.next(8)] {
+				m.fill(c, method, msg.Mutable(f).List().AppendMutable().Message())
+			}
+		case f.Message() != nil:
+			m.fill(c, method, msg.Mutable(f).Message())
+		case f.Enum() != nil:
+			number := []protoreflect.EnumNumber{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 3, 0, 77, -1}[c.next(16)]
+			msg.Set(f, protoreflect.ValueOfEnum(number))
+		case f.Kind() == protoreflect.StringKind:
+			msg.Set(f, protoreflect.ValueOfString(m.text(c, method, f.Name())))
+		default:
+			m.Fatalf("a field of kind %s; teach the monkey", f.Kind())
+		}
+	}
+}
+
+// call makes one call out of some bytes and judges the answer.
+func (m *monkey) call(data []byte) {
+	c := choices(data)
+	method := m.methods[c.next(len(m.methods))]
+	req, resp := dynamicpb.NewMessage(method.Input()), dynamicpb.NewMessage(method.Output())
+	m.fill(&c, method.Name(), req)
+	name := "/" + string(method.Parent().FullName()) + "/" + string(method.Name())
+	err := m.conn.Invoke(context.Background(), name, req, resp)
+	s := status.Convert(err)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seen[s.Code()]++
+	if err == nil {
+		m.remember(resp)
+		return
+	}
+	if !slices.Contains(m.tables[name].Codes(), s.Code()) || s.Code() == codes.Internal {
+		m.Errorf("%s answers %s, which is not in its table or a defect: %s\n%v", name, s.Code(), s.Message(), req)
+	}
+	if s.Message() == "" || len(s.Details()) > 0 || strings.Contains(s.Message(), m.service.Token) {
+		m.Errorf("%s: message %q, %d details", name, s.Message(), len(s.Details()))
+	}
+}
+
+func (m *monkey) remember(resp proto.Message) {
+	r := resp.ProtoReflect()
+	for name, list := range map[protoreflect.Name]*[]string{"bucket_id": &m.buckets, "account_id": &m.accounts} {
+		if f := r.Descriptor().Fields().ByName(name); f != nil && !slices.Contains(*list, r.Get(f).String()) {
+			*list = append(*list, r.Get(f).String())
+		}
+	}
+}
+
+// nothingLeaks takes everything back that was answered for, and then nothing
+// may be left: no key, no bucket, no contract, no record, no panic.
+func (m *monkey) nothingLeaks() {
+	for _, id := range m.accounts {
+		must(m, revokeVia(m, m.conn, m.buckets[0], id))
+	}
+	if got := m.keys(m.contract); len(got) != 0 {
+		m.Errorf("%d keys that nobody was given", len(got))
+	}
+	for _, id := range m.buckets {
+		must(m, m.delete(id))
+	}
+	if code := m.api(http.MethodGet, "/v1/contracts/"+m.contract, nil, nil); code != http.StatusNotFound {
+		m.Errorf("the contract is left (HTTP %d)", code)
+	}
+	if n := m.metric("contract_cosi_buckets") + m.metric("contract_cosi_keys"); n != 0 {
+		m.Errorf("%v records are left in the journal", n)
+	}
+	if n := m.metric("contract_cosi_panics_total"); n != 0 {
+		m.Errorf("%v calls panicked", n)
+	}
+}
+
+// Random messages, eight callers at a time, the same in every run.
+func TestRandomMessages(t *testing.T) {
+	t.Parallel()
+	m := newMonkey(t)
+	const callers, calls = 8, 400
+	var all sync.WaitGroup
+	for caller := range callers {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(caller)))
+			data := make([]byte, 200)
+			for range calls {
+				for i := range data {
+					data[i] = byte(random.Uint32())
+				}
+				m.call(data)
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("codes: %v; %d buckets and %d accesses were made", m.seen, len(m.buckets), len(m.accounts))
+	if m.seen[codes.OK] < callers*calls/20 || len(m.accounts) < 2 || m.seen[codes.InvalidArgument] == 0 {
+		t.Error("the messages are too much nonsense, or too little")
+	}
+	m.nothingLeaks()
+}
+
+func FuzzMessages(f *testing.F) {
+	m := newMonkey(f)
+	for i := range m.methods {
+		f.Add([]byte{byte(i)})
+		f.Add([]byte{byte(i), 4, 0, 1, 1, 1, 0, 1, 1, 1, 1})
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m.call(data)
+		if m.Failed() {
+			t.FailNow()
+		}
+	})
+	m.nothingLeaks()
+}
