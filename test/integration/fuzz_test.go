@@ -185,6 +185,9 @@ func (m *monkey) remember(resp proto.Message) {
 // nothingLeaks takes everything back that was answered for, and then nothing
 // may be left: no key, no bucket, no contract, no record, no panic.
 func (m *monkey) nothingLeaks() {
+	if at, known := len(m.keys(m.contract)), m.metric("contract_cosi_keys"); float64(at) != known {
+		m.Errorf("%d keys at the service, %v in the journal", at, known)
+	}
 	for _, id := range m.accounts {
 		must(m, revokeVia(m, m.conn, m.buckets[0], id))
 	}
