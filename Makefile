@@ -20,9 +20,9 @@ help: ## list the targets
 PROGRESS = awk '/[: ]/ {print; next} ++n % 40 == 0 {print "  " n " packages compiled"; fflush()}'
 
 .PHONY: build
-build: ## build the driver and contractd into bin/
+build: ## build the driver, contractd and cosi-sanity into bin/
 	@echo "Building the driver (about a minute the first time) ..."
-	@CGO_ENABLED=0 $(GO) build -v -trimpath -o bin/contract-cosi-driver ./cmd/contract-cosi-driver 2>&1 | $(PROGRESS)
+	@CGO_ENABLED=0 $(GO) build -v -trimpath -o bin/ ./cmd/contract-cosi-driver ./cmd/cosi-sanity 2>&1 | $(PROGRESS)
 	@echo "Building contractd with its S3 server (about two minutes the first time) ..."
 	@cd cmd/contractd && CGO_ENABLED=0 $(GO) build -v -trimpath -o ../../bin/contractd . 2>&1 | $(PROGRESS)
 
@@ -61,6 +61,7 @@ generate: ## write all that is generated, without a network
 	@for d in $(APIDIRS); do $(TOOL) oapi-codegen -config $$d/config.yaml -o $$d/api.gen.go $(API); done
 	@$(GO) test ./pkg/params -run TestReference -update >/dev/null
 	@$(GO) test ./test/docs -run TestDescriptorSet -update >/dev/null
+	@$(GO) test ./cmd/cosi-sanity -run README -update >/dev/null
 
 .PHONY: verify
 verify: ## prove that nothing generated is stale and that the code is tidy

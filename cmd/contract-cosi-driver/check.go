@@ -11,8 +11,8 @@ import (
 
 	"github.com/kubernetes-csi/csi-lib-utils/connection"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"

@@ -26,6 +26,7 @@ var changing = []struct {
 }{
 	{regexp.MustCompile(`"CK[A-Z0-9]{18}"`), `"access key"`},
 	{regexp.MustCompile(`"[A-Za-z0-9+/]{40}"`), `"secret"`},
+	{regexp.MustCompile(`in [0-9.]+m?s; the names of this run have UIDs that begin with [0-9a-f]{8}`), "in time"},
 	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "127.0.0.1:port"},
 }
 
@@ -44,11 +45,16 @@ func TestSessions(t *testing.T) {
 	dir := t.TempDir()
 	b, err := harness.Build(t.Context(), filepath.Join(dir, "bin"), false)
 	must(t, err)
-	grpcurl := exec.CommandContext(t.Context(), "go", "build", "-modfile=test/tools/go.mod", "-o", filepath.Join(dir, "bin", "grpcurl"), "github.com/fullstorydev/grpcurl/cmd/grpcurl")
-	grpcurl.Dir = root
-	grpcurl.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := grpcurl.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	for name, arguments := range map[string][]string{
+		"grpcurl":     {"-modfile=test/tools/go.mod", "github.com/fullstorydev/grpcurl/cmd/grpcurl"},
+		"cosi-sanity": {"./cmd/cosi-sanity"},
+	} {
+		build := exec.CommandContext(t.Context(), "go", append([]string{"build", "-o", filepath.Join(dir, "bin", name)}, arguments...)...)
+		build.Dir = root
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
 	}
 	must(t, os.Symlink(filepath.Join(root, "proto-docs"), filepath.Join(dir, "proto-docs")))
 	for name, least := range sessions {
