@@ -12,6 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
+
+	cosipb "github.com/contract-cosi/contract-cosi-driver/pkg/cosipb/v1alpha2"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
 
@@ -123,6 +128,9 @@ func TestCommandLineFaults(t *testing.T) {
 		"config is directory": {[]string{"--config", p.dir}, []string{p.dir, "is a directory"}},
 		"mode is not octal":   {[]string{"--config", p.config, "--socket-mode", "0990"}, []string{"socket-mode", "octal"}},
 		"mode with more bits": {[]string{"--config", p.config, "--socket-mode", "4660"}, []string{"socket-mode", "octal"}},
+		"unknown version":     {[]string{"--config", p.config, "--cosi-versions", "v1alpha1,v1beta1"}, []string{`"v1beta1" is neither v1alpha1 nor v1alpha2`}},
+		"version twice":       {[]string{"--config", p.config, "--cosi-versions", "v1alpha2,v1alpha2"}, []string{"v1alpha2 is named twice"}},
+		"no version":          {[]string{"--config", p.config, "--cosi-versions", ""}, []string{`"" is neither`}},
 		"check a TCP address": {[]string{"check", "--endpoint", "tcp://127.0.0.1:1"}, []string{"is not unix:///absolute/path.sock"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -318,6 +326,36 @@ func TestServeAndCheck(t *testing.T) {
 	}
 	if _, _, err := command(t, "check", "--endpoint", p.endpoint, "--timeout", "100ms"); err == nil {
 		t.Error("check succeeds after the stop")
+	}
+}
+
+func TestVersionsThatAreServed(t *testing.T) {
+	api, _ := backend(t)
+	for versions, want := range map[string][2]codes.Code{
+		"v1alpha1":          {codes.OK, codes.Unimplemented},
+		"v1alpha2":          {codes.Unimplemented, codes.OK},
+		"v1alpha2,v1alpha1": {codes.OK, codes.OK},
+	} {
+		t.Run(versions, func(t *testing.T) {
+			p := setUp(t, api.URL)
+			d := start(t, p, "--config", p.config, "--endpoint", p.endpoint, "--cosi-versions", versions)
+			if out, _, err := command(t, "check", "--endpoint", p.endpoint); err != nil || out != "driver "+driverName+" is ready\n" {
+				t.Errorf("check: %q, %v", out, err)
+			}
+			conn, err := harness.Dial(t.Context(), p.endpoint)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			_, first := cosiproto.NewIdentityClient(conn).DriverGetInfo(t.Context(), &cosiproto.DriverGetInfoRequest{})
+			_, second := cosipb.NewIdentityClient(conn).DriverGetInfo(t.Context(), &cosipb.DriverGetInfoRequest{})
+			if got := [2]codes.Code{status.Code(first), status.Code(second)}; got != want {
+				t.Errorf("v1alpha1 and v1alpha2 answer %v, want %v", got, want)
+			}
+			if err := d.end(t); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
