@@ -427,3 +427,28 @@ func TestFullDisk(t *testing.T) {
 	}
 	t.Log(out)
 }
+
+// A closed journal can be opened at once, while programs are being started:
+// until it runs, a child has copies of all open files.
+func TestReopenedWhileProgramsStart(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "journal.log")
+	var starting sync.WaitGroup
+	t.Cleanup(starting.Wait)
+	for range 4 {
+		starting.Go(func() {
+			for range 100 {
+				_ = exec.CommandContext(t.Context(), "true").Run()
+			}
+		})
+	}
+	for range 200 {
+		store, err := journal.OpenFile(path, func(string, error) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

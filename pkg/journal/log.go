@@ -357,4 +357,8 @@ func syncDirectory(path string) error {
 	return d.Sync()
 }
 
-func (l *log) close() error { return l.file.Close() }
+// close lets the lock go by itself: a program that this process is just starting
+// holds a copy of the file for a moment, and with it what closing would leave.
+func (l *log) close() error {
+	return errors.Join(syscall.Flock(int(l.file.Fd()), syscall.LOCK_UN), l.file.Close())
+}
