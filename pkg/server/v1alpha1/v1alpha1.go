@@ -8,10 +8,12 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
 	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server/code"
 )
@@ -59,13 +61,62 @@ func (s *Server) DriverCreateBucket(ctx context.Context, req *cosiproto.DriverCr
 	}, nil
 }
 
-// DriverDeleteBucket deletes a bucket and every key given on it.
+// DriverDeleteBucket deletes a bucket and every key given on it; what it holds
+// only if the Bucket object that is deleted says so too, as far as it is sent.
 func (s *Server) DriverDeleteBucket(ctx context.Context, req *cosiproto.DriverDeleteBucketRequest) (*cosiproto.DriverDeleteBucketResponse, error) {
-	const empties = true // what the class said is in the journal alone: the request does not carry it
+	deleteContext := deleteContextOf(req)
+	empties := len(deleteContext) == 0 || params.Empties(deleteContext) // v0.1.0 does not send it: the journal decides
 	if err := s.provisioner.DeleteBucket(ctx, req.GetBucketId(), empties); err != nil {
 		return nil, s.codes[deleteBucket].Status(err)
 	}
 	return &cosiproto.DriverDeleteBucketResponse{}, nil
+}
+
+// deleteContextOf returns the Bucket's parameters. The v0.2.2 sidecar sends them
+// in a field that the specification has had since v0.2.0: map<string, string>
+// delete_context = 2.
+func deleteContextOf(req *cosiproto.DriverDeleteBucketRequest) map[string]string {
+	const deleteContext, key, value = 2, 1, 2
+	out := map[string]string{}
+	eachText(req.ProtoReflect().GetUnknown(), func(field protowire.Number, entry []byte) {
+		if field != deleteContext {
+			return
+		}
+		var k, v string
+		eachText(entry, func(field protowire.Number, text []byte) {
+			switch field {
+			case key:
+				k = string(text)
+			case value:
+				v = string(text)
+			}
+		})
+		out[k] = v
+	})
+	return out
+}
+
+// eachText calls do for the length-delimited fields of a message; all others
+// are passed over.
+func eachText(message []byte, do func(protowire.Number, []byte)) {
+	for len(message) > 0 {
+		field, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return
+		}
+		message = message[n:]
+		if kind == protowire.BytesType {
+			text, n := protowire.ConsumeBytes(message)
+			if n < 0 {
+				return
+			}
+			do(field, text)
+		}
+		if n = protowire.ConsumeFieldValue(field, kind, message); n < 0 {
+			return
+		}
+		message = message[n:]
+	}
 }
 
 // The sidecar wants exactly one entry, under this name, with these keys; it
