@@ -44,9 +44,9 @@ func (e *Engine) acl(ctx context.Context, name string, spec params.Bucket) optio
 	read := func() (*s3.GetBucketAclOutput, error) {
 		have, err := e.s3.GetBucketAcl(ctx, &s3.GetBucketAclInput{Bucket: &name})
 		if err == nil && have.Owner == nil {
-			return nil, fault.New(fault.Unsupported, "the storage names no owner in the ACL of bucket %s, so it cannot be edited; leave acl and the grants out of the class", name)
+			return nil, fault.New(fault.Unsupported, "the storage names no owner in its ACL, so it cannot be edited; leave acl and the grants out of the class")
 		}
-		return have, classify(err, "GetBucketAcl", name)
+		return have, classify(err, "GetBucketAcl")
 	}
 	return option{
 		name:   "acl",
@@ -68,7 +68,7 @@ func (e *Engine) acl(ctx context.Context, name string, spec params.Bucket) optio
 				in.AccessControlPolicy = document(have.Owner, want)
 			}
 			_, err := e.s3.PutBucketAcl(ctx, in)
-			return classify(err, "PutBucketAcl", name)
+			return classify(err, "PutBucketAcl")
 		},
 	}
 }

@@ -10,7 +10,6 @@ package bucket
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -89,7 +88,7 @@ func observeAttempts(observe func(string, error)) func(*middleware.Stack) error 
 		return stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc("ObserveAttempts",
 			func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 				out, metadata, err := next.HandleFinalize(ctx, in)
-				observe(awsmiddleware.GetOperationName(ctx), classify(err, "", ""))
+				observe(awsmiddleware.GetOperationName(ctx), classify(err, ""))
 				return out, metadata, err
 			}), "Retry", middleware.After)
 	}
@@ -117,14 +116,14 @@ func (e *Engine) Create(ctx context.Context, name string, spec params.Bucket) er
 	_, err := e.s3.CreateBucket(ctx, in)
 	var owned *types.BucketAlreadyOwnedByYou
 	if err != nil && !errors.As(err, &owned) {
-		return classify(err, "CreateBucket", name)
+		return classify(err, "CreateBucket")
 	}
 	tags, tagErr := e.tagsOf(ctx, name)
 	if tagErr != nil {
 		return tagErr
 	}
 	if tags[cosi.OwnerTag] != e.owner {
-		return fault.New(fault.Conflict, "bucket %s exists in the contract and was not made by this driver, or the storage keeps no tags; it is left alone: choose another name", name)
+		return fault.New(fault.Conflict, "it exists in the contract and was not made by this driver, or the storage keeps no tags; it is left alone: choose another name")
 	}
 	if err == nil { // CreateBucket has set the tags
 		return writeAll(e.settings(ctx, name, spec))
@@ -133,20 +132,15 @@ func (e *Engine) Create(ctx context.Context, name string, spec params.Bucket) er
 	return err
 }
 
-// Restore brings a bucket that was made before back to spec. It returns what it
-// had to write: "bucket" if there was none any more, else the options that had
-// changed. A bucket without the driver's mark is a Conflict and left as it is.
+// Restore brings a bucket that was made before back to spec, and returns the
+// options that had changed and were written. NotFound if there is no bucket any
+// more. One without the driver's mark is a Conflict and left as it is.
 func (e *Engine) Restore(ctx context.Context, name string, spec params.Bucket) (written []string, err error) {
 	tags, err := e.tagsOf(ctx, name)
-	switch {
-	case fault.Is(err, fault.NotFound):
-		if err := e.Create(ctx, name, spec); err != nil {
-			return nil, err
-		}
-		return []string{"bucket"}, nil
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case tags[cosi.OwnerTag] != e.owner:
+	}
+	if tags[cosi.OwnerTag] != e.owner {
 		return nil, fault.New(fault.Conflict, "it has lost the driver's tag %s, or somebody has made it anew; it is left alone: restore the tag, or delete the bucket", cosi.OwnerTag)
 	}
 	return writeDiffering(append(e.settings(ctx, name, spec), e.tagging(ctx, name, e.marked(spec.Tags), tags)))
@@ -192,7 +186,7 @@ func (e *Engine) tagsOf(ctx context.Context, name string) (map[string]string, er
 		return nil, nil
 	}
 	if err != nil {
-		return nil, classify(err, "GetBucketTagging", name)
+		return nil, classify(err, "GetBucketTagging")
 	}
 	tags := make(map[string]string, len(answer.TagSet))
 	for _, t := range answer.TagSet {
@@ -205,7 +199,7 @@ func (e *Engine) tagsOf(ctx context.Context, name string) (map[string]string, er
 // anything.
 func (e *Engine) Delete(ctx context.Context, name string) error {
 	_, err := e.s3.DeleteBucket(ctx, &s3.DeleteBucketInput{Bucket: &name})
-	err = classify(err, "DeleteBucket", name)
+	err = classify(err, "DeleteBucket")
 	if fault.Is(err, fault.NotFound) {
 		return nil
 	}
@@ -231,7 +225,7 @@ func (e *Engine) emptyVersions(ctx context.Context, name string) error {
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
-			return classify(err, "ListObjectVersions", name)
+			return classify(err, "ListObjectVersions")
 		}
 		batch := make([]types.ObjectIdentifier, 0, len(page.Versions)+len(page.DeleteMarkers))
 		for _, v := range page.Versions {
@@ -245,10 +239,10 @@ func (e *Engine) emptyVersions(ctx context.Context, name string) error {
 		}
 		answer, err := e.s3.DeleteObjects(ctx, &s3.DeleteObjectsInput{Bucket: &name, Delete: &types.Delete{Objects: batch, Quiet: aws.Bool(true)}})
 		if err != nil {
-			return classify(err, "DeleteObjects", name)
+			return classify(err, "DeleteObjects")
 		}
 		if n := len(answer.Errors); n > 0 {
-			return fault.New(fault.FailedPrecondition, "bucket %s: %d of its objects cannot be deleted (%s); an object lock may hold them", name, n, aws.ToString(answer.Errors[0].Code))
+			return fault.New(fault.FailedPrecondition, "%d of its objects cannot be deleted (%s); an object lock may hold them", n, aws.ToString(answer.Errors[0].Code))
 		}
 	}
 	return nil
@@ -259,12 +253,12 @@ func (e *Engine) abortUploads(ctx context.Context, name string) error {
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
-			return classify(err, "ListMultipartUploads", name)
+			return classify(err, "ListMultipartUploads")
 		}
 		for _, u := range page.Uploads {
 			_, err := e.s3.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &name, Key: u.Key, UploadId: u.UploadId})
 			if err != nil && code(err) != "NoSuchUpload" {
-				return classify(err, "AbortMultipartUpload", name)
+				return classify(err, "AbortMultipartUpload")
 			}
 		}
 	}
@@ -355,7 +349,7 @@ func (e *Engine) tagging(ctx context.Context, name string, want, have map[string
 		differs: func() (bool, error) { return !maps.Equal(all, have), nil },
 		write: func() error {
 			_, err := e.s3.PutBucketTagging(ctx, &s3.PutBucketTaggingInput{Bucket: &name, Tagging: &types.Tagging{TagSet: tagSet(all)}})
-			return classify(err, "PutBucketTagging", name)
+			return classify(err, "PutBucketTagging")
 		},
 	}
 }
@@ -368,7 +362,7 @@ func (e *Engine) versioning(ctx context.Context, name string, spec params.Bucket
 		differs: func() (bool, error) {
 			have, err := e.s3.GetBucketVersioning(ctx, &s3.GetBucketVersioningInput{Bucket: &name})
 			if err != nil {
-				return false, classify(err, "GetBucketVersioning", name)
+				return false, classify(err, "GetBucketVersioning")
 			}
 			return have.Status != want, nil
 		},
@@ -376,7 +370,7 @@ func (e *Engine) versioning(ctx context.Context, name string, spec params.Bucket
 			_, err := e.s3.PutBucketVersioning(ctx, &s3.PutBucketVersioningInput{
 				Bucket: &name, VersioningConfiguration: &types.VersioningConfiguration{Status: want},
 			})
-			return classify(err, "PutBucketVersioning", name)
+			return classify(err, "PutBucketVersioning")
 		},
 	}
 }
@@ -392,22 +386,14 @@ func (e *Engine) policy(ctx context.Context, name string, spec params.Bucket) op
 				return true, nil
 			}
 			if err != nil {
-				return false, classify(err, "GetBucketPolicy", name)
+				return false, classify(err, "GetBucketPolicy")
 			}
 			canonical, err := params.CanonicalPolicy(aws.ToString(have.Policy))
 			return err != nil || canonical != want, nil
 		},
 		write: func() error {
 			_, err := e.s3.PutBucketPolicy(ctx, &s3.PutBucketPolicyInput{Bucket: &name, Policy: &want})
-			return classify(err, "PutBucketPolicy", name)
+			return classify(err, "PutBucketPolicy")
 		},
 	}
-}
-
-// on names a bucket in a message; calls without one name nothing.
-func on(bucket string) string {
-	if bucket == "" {
-		return ""
-	}
-	return fmt.Sprintf(" for bucket %s", bucket)
 }

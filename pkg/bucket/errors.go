@@ -29,6 +29,7 @@ var kinds = map[string]fault.Kind{
 	"SignatureDoesNotMatch":               fault.PermissionDenied,
 	"AllAccessDisabled":                   fault.PermissionDenied,
 	"AccountProblem":                      fault.PermissionDenied,
+	"ExpiredToken":                        fault.PermissionDenied,
 	"UserSuspended":                       fault.PermissionDenied,
 	"InvalidArgument":                     fault.InvalidArgument,
 	"InvalidRequest":                      fault.InvalidArgument,
@@ -80,8 +81,9 @@ func KeyRefused(err error) bool {
 	return c == "InvalidAccessKeyId" || c == "SignatureDoesNotMatch"
 }
 
-// classify turns an error of the SDK into a fault; nil stays nil.
-func classify(err error, operation, bucket string) error {
+// classify turns an error of the SDK into a fault; nil stays nil. Which bucket
+// it was about is for the caller to say.
+func classify(err error, operation string) error {
 	if err == nil {
 		return nil
 	}
@@ -100,13 +102,13 @@ func classify(err error, operation, bucket string) error {
 		} else if text := answer.ErrorMessage(); text != "" {
 			said += ": " + clip(text)
 		}
-		return fault.Wrap(kind, err, "the storage refused %s%s (%s)", operation, on(bucket), said)
+		return fault.Wrap(kind, err, "the storage refused %s (%s)", operation, said)
 	case errors.Is(err, context.Canceled):
-		return fault.Wrap(fault.Canceled, err, "%s%s was given up", operation, on(bucket))
+		return fault.Wrap(fault.Canceled, err, "%s was given up", operation)
 	case hasStatus:
-		return fault.Wrap(kindOfStatus(response, true), err, "the storage answered %s%s with HTTP %d", operation, on(bucket), response.HTTPStatusCode())
+		return fault.Wrap(kindOfStatus(response, true), err, "the storage answered %s with HTTP %d", operation, response.HTTPStatusCode())
 	}
-	return fault.Wrap(fault.Unavailable, err, "the storage does not answer %s%s (%s)", operation, on(bucket), fault.NoAnswer(err))
+	return fault.Wrap(fault.Unavailable, err, "the storage does not answer %s (%s)", operation, fault.NoAnswer(err))
 }
 
 func kindOfStatus(response *smithyhttp.ResponseError, known bool) fault.Kind {
@@ -122,10 +124,8 @@ func kindOfStatus(response *smithyhttp.ResponseError, known bool) fault.Kind {
 		return fault.RateLimited
 	case status == http.StatusNotImplemented || status == http.StatusMethodNotAllowed:
 		return fault.Unsupported
-	case status == http.StatusConflict || status == http.StatusPreconditionFailed:
-		return fault.FailedPrecondition
-	case status == http.StatusBadRequest:
-		return fault.InvalidArgument
+	case status == http.StatusConflict || status == http.StatusPreconditionFailed || status == http.StatusBadRequest:
+		return fault.FailedPrecondition // a 400 of no known code need not be the request's fault, nor be for good
 	case status >= 400:
 		return fault.Unavailable
 	}

@@ -1,12 +1,21 @@
 package fault
 
 import (
+	"context"
 	"errors"
 	"net"
+	"net/url"
 	"os"
 	"strings"
 	"syscall"
 )
+
+// Unanswered reports whether err is about a request to which nobody answered
+// anything, as opposed to an answer that asks for patience.
+func Unanswered(err error) bool {
+	var transport *url.Error // what net/http returns when there is no response
+	return errors.As(err, &transport) || errors.Is(err, context.DeadlineExceeded)
+}
 
 // NoAnswer is a stable word for why a request got no answer. The text of the
 // error itself names ports, which differ each time, and whole addresses.

@@ -5,11 +5,12 @@
 // and restarts, and a repeated grant has to answer the same key: a new one
 // leaks, a changed one kills the application that holds the first. And a
 // storage service often shows a secret once only. So the driver writes ahead:
-// an intent before it asks for a key, the key before it answers. What was in flight when a process died is found as an intent and
-// carried on.
+// an intent before it asks for a key, the key before it answers. What was in
+// flight when a process died is found as an intent and carried on.
 //
 // The journal also proves ownership. A bucket without a record and without the
-// driver's tag belongs to somebody else and is neither adopted nor deleted.
+// driver's tag belongs to somebody else. It is left alone, unless the contract's
+// terms let it be adopted.
 //
 // Two drivers can be live at once (the released sidecars' leader election
 // allows it), so a record is created only if it is absent and changed only if
@@ -114,8 +115,11 @@ type Bucket struct {
 	// Spec is what its class asked for.
 	Spec params.Bucket
 	// Adopted says that somebody else made it and left it to the driver. It
-	// carries no mark of the driver's.
+	// carries no mark of any driver's.
 	Adopted bool
+	// Unclassed says that the driver made it, and that Spec is not its class's
+	// but what was said when it was found again without a record.
+	Unclassed bool
 	// Endpoint is where it is reached.
 	Endpoint cosi.Endpoint
 	// CreatedAt is when it was made or adopted.
@@ -188,7 +192,7 @@ func (j *Journal) Bucket(ctx context.Context, id cosi.BucketID) (*Bucket, error)
 	if err := decode(e, &v); err != nil {
 		return nil, err
 	}
-	return &Bucket{ID: id, Spec: v.Spec, Adopted: v.Adopted, Endpoint: v.Endpoint, CreatedAt: v.CreatedAt, entry: e}, nil
+	return &Bucket{ID: id, Spec: v.Spec, Adopted: v.Adopted, Unclassed: v.Unclassed, Endpoint: v.Endpoint, CreatedAt: v.CreatedAt, entry: e}, nil
 }
 
 // Account returns the record of an access; NotFound if there is none.
@@ -231,7 +235,7 @@ func (j *Journal) SaveContract(ctx context.Context, c *Contract) error {
 
 // SaveBucket is [Journal.SaveContract] for buckets.
 func (j *Journal) SaveBucket(ctx context.Context, b *Bucket) error {
-	v := storedBucket{Spec: b.Spec, Adopted: b.Adopted, Endpoint: b.Endpoint, CreatedAt: b.CreatedAt}
+	v := storedBucket{Spec: b.Spec, Adopted: b.Adopted, Unclassed: b.Unclassed, Endpoint: b.Endpoint, CreatedAt: b.CreatedAt}
 	return j.save(ctx, &b.entry, bucketKey(b.ID), []Key{contractKey(b.ID.ContractID)}, v)
 }
 
@@ -309,6 +313,7 @@ type (
 	storedBucket struct {
 		Spec      params.Bucket `json:"spec"`
 		Adopted   bool          `json:"adopted,omitempty"`
+		Unclassed bool          `json:"unclassed,omitempty"`
 		Endpoint  cosi.Endpoint `json:"endpoint"`
 		CreatedAt time.Time     `json:"createdAt"`
 	}

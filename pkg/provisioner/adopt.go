@@ -39,10 +39,14 @@ func (p *Provisioner) AdoptBucket(ctx context.Context, bucketID string, paramete
 	if err != nil {
 		return Bucket{}, err
 	}
-	if err := p.stillThere(ctx, record, spec); err != nil {
+	if spec.Region != "" && spec.Region != record.Endpoint.Region {
+		return Bucket{}, fault.New(fault.Mismatch, "bucket %s is in region %s; correct the parameters, or leave the region out", id, record.Endpoint.Region)
+	}
+	looked, err := p.stillThere(ctx, record, spec)
+	if err != nil {
 		return Bucket{}, err
 	}
-	if record.Adopted && len(differences(record.Spec, spec)) > 0 { // another object takes it on, on its own terms
+	if looked && record.Adopted && len(differences(record.Spec, spec)) > 0 { // another object takes it on, on its own terms
 		record.Spec = spec
 		if err := p.Journal.SaveBucket(ctx, record); err != nil {
 			return Bucket{}, fasterElsewhere(err)
@@ -68,8 +72,11 @@ func (p *Provisioner) checkAdopt(bucketID string, parameters map[string]string) 
 		return id, spec, config.Terms{}, fault.New(fault.InvalidArgument, "bucket %s is under contract %q and its parameters name %q", id, id.Contract, spec.Contract)
 	}
 	terms, known := p.Terms(id.Contract)
-	if !known || terms.Backend != id.Backend {
-		return id, spec, terms, unknownContract(id.Contract)
+	if !known {
+		return id, spec, terms, noContract(id.Contract)
+	}
+	if terms.Backend != id.Backend {
+		return id, spec, terms, fault.New(fault.FailedPrecondition, "bucket %s is at backend %s, and the driver's configuration has contract %q at backend %s", id, id.Backend, id.Contract, terms.Backend)
 	}
 	return id, spec, terms, nil
 }
@@ -87,12 +94,12 @@ func (p *Provisioner) adopt(ctx context.Context, id cosi.BucketID, spec params.B
 	if err != nil {
 		return Bucket{}, err
 	}
+	first, err := regionOf(endpoints, spec.Region, id.ContractID)
+	if err != nil {
+		return Bucket{}, err
+	}
 	if spec.Region != "" {
-		endpoint, err := regionOf(endpoints, spec.Region, id.ContractID)
-		if err != nil {
-			return Bucket{}, err
-		}
-		endpoints = []cosi.Endpoint{endpoint}
+		endpoints = []cosi.Endpoint{first}
 	}
 	for _, endpoint := range endpoints {
 		b, err := p.adoptAt(ctx, id, spec, terms, endpoint)
@@ -105,6 +112,9 @@ func (p *Provisioner) adopt(ctx context.Context, id cosi.BucketID, spec params.B
 
 // adoptAt is adopt in one region; NotFound if the bucket is not there.
 func (p *Provisioner) adoptAt(ctx context.Context, id cosi.BucketID, spec params.Bucket, terms config.Terms, endpoint cosi.Endpoint) (Bucket, error) {
+	if err := complete(endpoint, id.ContractID); err != nil {
+		return Bucket{}, err
+	}
 	engine, err := p.engine(ctx, id.ContractID, endpoint)
 	if err != nil {
 		return Bucket{}, err
@@ -121,9 +131,15 @@ func (p *Provisioner) adoptAt(ctx context.Context, id cosi.BucketID, spec params
 	if err := asItsParametersSay(ctx, engine, id.Bucket, spec); err != nil {
 		return Bucket{}, p.explain(ctx, id.ContractID, engine, fault.In(err, "bucket %s", id))
 	}
-	record := &journal.Bucket{ID: id, Spec: spec, Adopted: mark == "", Endpoint: endpoint, CreatedAt: time.Now().UTC()}
-	if err := p.Journal.SaveBucket(ctx, record); err != nil {
-		return Bucket{}, fasterElsewhere(err)
+	record := &journal.Bucket{ID: id, Spec: spec, Adopted: mark == "", Unclassed: mark != "", Endpoint: endpoint, CreatedAt: time.Now().UTC()}
+	err = p.Journal.SaveBucket(ctx, record)
+	if fault.Is(err, fault.Mismatch) { // another call has just adopted it
+		if record, err = p.Journal.Bucket(ctx, id); err == nil {
+			return p.bucketOf(record), nil
+		}
+	}
+	if err != nil {
+		return Bucket{}, err
 	}
 	klog.FromContext(ctx).Info("Bucket adopted", "bucket", id, "made-by-this-driver", !record.Adopted)
 	return p.bucketOf(record), nil

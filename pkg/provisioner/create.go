@@ -81,6 +81,16 @@ func (p *Provisioner) createdBefore(ctx context.Context, record *journal.Bucket,
 	if record.Adopted {
 		return Bucket{}, fault.New(fault.Mismatch, "bucket %s was not made by this driver but adopted; refer to it as an existing bucket", record.ID)
 	}
+	if record.Unclassed { // the bucket itself says what its class was
+		looked, err := p.stillThere(ctx, record, spec)
+		if err != nil || !looked {
+			return p.bucketOf(record), err
+		}
+		record.Spec, record.Unclassed = spec, false
+		if err := p.Journal.SaveBucket(ctx, record); err != nil {
+			return Bucket{}, fasterElsewhere(err)
+		}
+	}
 	if err := matches(record, spec); err != nil {
 		return Bucket{}, err
 	}
@@ -105,15 +115,15 @@ func (p *Provisioner) checkCreate(name string, parameters map[string]string) (pa
 	err = join(cosi.CheckBucketName(name), err)
 	terms, known := p.Terms(spec.Contract)
 	if !known && spec.Contract != "" {
-		err = join(err, unknownContract(spec.Contract))
+		err = join(err, noContract(spec.Contract))
 	}
 	id := cosi.BucketID{ContractID: cosi.ContractID{Backend: terms.Backend, Contract: spec.Contract}, Bucket: name}
 	return spec, id, terms, err
 }
 
-// unknownContract is for a name that the configuration does not have. It may
-// get it, so the call may succeed later.
-func unknownContract(name string) error {
+// noContract is for a name that the configuration does not have. It may get it,
+// so the call may succeed later.
+func noContract(name string) error {
 	return fault.New(fault.FailedPrecondition, "contract %q is not in the driver's configuration; ask the platform's operator to add it, or correct the class", name)
 }
 
@@ -141,10 +151,7 @@ func regionOf(endpoints []cosi.Endpoint, region string, id cosi.ContractID) (cos
 	names := make([]string, len(endpoints))
 	for i, e := range endpoints {
 		if region == "" || e.Region == region {
-			if e.Region == "" || e.URL == "" {
-				return e, fault.New(fault.Unavailable, "contract %s has an S3 endpoint without a region or an address; ask the storage service's operator", id)
-			}
-			return e, nil
+			return e, complete(e, id)
 		}
 		names[i] = e.Region
 	}
@@ -152,6 +159,15 @@ func regionOf(endpoints []cosi.Endpoint, region string, id cosi.ContractID) (cos
 		return cosi.Endpoint{}, fault.New(fault.Unavailable, "contract %s has no S3 endpoint yet", id)
 	}
 	return cosi.Endpoint{}, fault.New(fault.InvalidArgument, "BucketClass parameters: region: %q is not a region of contract %s, which has %s", region, id, strings.Join(names, ", "))
+}
+
+// complete refuses an endpoint that applications could not be told. In v1alpha2
+// an answer without it is for good, and what was made for it is never taken back.
+func complete(e cosi.Endpoint, id cosi.ContractID) error {
+	if e.Region == "" || e.URL == "" {
+		return fault.New(fault.Unavailable, "contract %s has an S3 endpoint without a region or an address; ask the storage service's operator", id)
+	}
+	return nil
 }
 
 // undoCreate takes back what a failed create has made, so that no bucket is

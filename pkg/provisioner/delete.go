@@ -87,15 +87,15 @@ func (p *Provisioner) deleteFromStorage(ctx context.Context, id cosi.BucketID, r
 	}
 	if record.Spec.OnDelete == params.Empty {
 		// The record says that the bucket was ours. Before its objects are
-		// deleted, so does the bucket, unless it never had the mark.
-		ours, err := engine.Ours(ctx, id.Bucket)
+		// deleted, so does the bucket.
+		mark, err := engine.Mark(ctx, id.Bucket)
 		switch {
 		case fault.Is(err, fault.NotFound):
 			return nil
 		case err != nil:
 			return p.explainDelete(ctx, id, engine, err)
-		case !ours && !record.Adopted:
-			return fault.New(fault.Conflict, "bucket %s has lost the driver's tag %s; it is not emptied: restore the tag, or empty and delete it by hand", id, cosi.OwnerTag)
+		case !p.stillOurs(record, mark):
+			return fault.New(fault.Conflict, "bucket %s no longer has the tag %s that it had; it is not emptied: restore the tag, or empty and delete it by hand", id, cosi.OwnerTag)
 		}
 		revoked, err := revoke()
 		if err == nil && len(revoked) > 0 {

@@ -165,12 +165,15 @@ func (p *Provisioner) readyBuckets(ctx context.Context, id cosi.AccountID, grant
 		bucketID := bucketIDOf(id, b)
 		record, err := p.Journal.Bucket(ctx, bucketID)
 		if fault.Is(err, fault.NotFound) {
-			return nil, fault.New(fault.NotFound, "bucket %s does not exist, or was not made by this driver", bucketID)
+			return nil, fault.New(fault.NotFound, "bucket %s does not exist, or was not made by this driver and its contract's terms do not say adoptBuckets", bucketID)
 		}
 		if err != nil {
 			return nil, err
 		}
 		out[i] = p.bucketOf(record)
+		if err := complete(out[i].Endpoint, id.ContractID); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }
@@ -202,9 +205,15 @@ func (p *Provisioner) intendGrant(ctx context.Context, id cosi.AccountID, grant 
 // now; if not, it is lost, and nobody can use that key: a new one is proposed.
 func (p *Provisioner) issueKey(ctx context.Context, backend Backend, record *journal.Account) (secret.KeyPair, error) {
 	ask := func() (secret.KeyPair, error) {
-		return backend.Provider.IssueKey(ctx, contract.IssueKeyRequest{
+		pair, err := backend.Provider.IssueKey(ctx, contract.IssueKeyRequest{
 			Contract: record.ID.Contract, Slot: record.ID.Account, Scope: scopeOf(record.Grant), Proposed: record.Proposed,
 		})
+		if fault.Is(err, fault.InvalidArgument) {
+			// The request was checked before. What the service finds wrong is the
+			// state of things, such as a bucket that is gone and is made anew.
+			err = fault.As(fault.FailedPrecondition, err)
+		}
+		return pair, err
 	}
 	pair, err := ask()
 	if !fault.Is(err, fault.Mismatch) {
@@ -224,7 +233,10 @@ func (p *Provisioner) issueKey(ctx context.Context, backend Backend, record *jou
 	}
 	p.Repaired("key")
 	klog.FromContext(ctx).Info("The secret of a key was told and is not in the journal; issuing a new key", "account", record.ID)
-	return ask()
+	if pair, err = ask(); fault.Is(err, fault.Mismatch) {
+		err = fault.As(fault.Unavailable, err) // told once more, and lost again: the next call has another go
+	}
+	return pair, err
 }
 
 // undoIntent removes the record of a key that the service has refused. Where

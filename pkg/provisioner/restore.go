@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -29,60 +30,89 @@ const (
 	silence     = 10 * time.Second
 )
 
-// restoreBucket writes what a bucket has lost of what it was made with.
+// restoreBucket writes what a bucket has lost of what it was made with, and
+// makes one that is gone anew.
 func (p *Provisioner) restoreBucket(ctx context.Context, record *journal.Bucket) error {
-	return p.look(ctx, record, func(ctx context.Context, engine *bucket.Engine) error {
+	log := klog.FromContext(ctx).WithValues("bucket", record.ID)
+	_, err := p.look(ctx, record, func(ctx context.Context, engine *bucket.Engine) error {
 		written, err := engine.Restore(ctx, record.ID.Bucket, record.Spec)
 		for _, what := range written {
 			p.Repaired(what)
-			klog.FromContext(ctx).Info("Something was taken from a bucket behind the driver's back; made anew", "bucket", record.ID, "what", what)
+			log.Info("Something was taken from a bucket behind the driver's back; made anew", "what", what)
 		}
 		return err
 	})
+	if !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	log.Info("A bucket was deleted behind the driver's back, with all that it held; making it anew", "what", "bucket")
+	engine, err := p.engine(ctx, record.ID.ContractID, p.current(record.ID.ContractID, record.Endpoint))
+	if err != nil {
+		return err
+	}
+	if err := engine.Create(ctx, record.ID.Bucket, record.Spec); err != nil {
+		return p.explain(ctx, record.ID.ContractID, engine, fault.In(err, "bucket %s", record.ID))
+	}
+	p.Repaired("bucket")
+	return nil
 }
 
 // stillThere reports, as NotFound, that a bucket is gone, and as Mismatch that
-// it is not as spec says. It is not made anew or changed: whoever refers to an
-// existing bucket wants it as it is.
-func (p *Provisioner) stillThere(ctx context.Context, record *journal.Bucket, spec params.Bucket) error {
-	return p.look(ctx, record, func(ctx context.Context, engine *bucket.Engine) error {
+// it is not as spec says; looked tells whether it could be looked at. Nothing is
+// made anew or changed: whoever refers to an existing bucket wants it as it is.
+func (p *Provisioner) stillThere(ctx context.Context, record *journal.Bucket, spec params.Bucket) (looked bool, err error) {
+	looked, err = p.look(ctx, record, func(ctx context.Context, engine *bucket.Engine) error {
 		mark, err := engine.Mark(ctx, record.ID.Bucket)
 		if err != nil {
 			return err
 		}
-		if mark != p.Owner && !record.Adopted {
-			return fault.New(fault.Conflict, "it has lost the driver's tag %s; restore the tag, or delete the bucket", cosi.OwnerTag)
+		if !p.stillOurs(record, mark) {
+			return fault.New(fault.Conflict, "it no longer has the tag %s that it had; restore the tag, or delete the bucket", cosi.OwnerTag)
 		}
 		return asItsParametersSay(ctx, engine, record.ID.Bucket, spec)
 	})
+	if errors.Is(err, errGone) {
+		err = fault.As(fault.NotFound, err)
+	}
+	return looked, err
 }
 
-// look lets do look at a recorded bucket. Only what is certain comes back as an
-// error: the bucket or its contract is gone, or the bucket is not what it is
-// taken for.
-func (p *Provisioner) look(ctx context.Context, record *journal.Bucket, do func(context.Context, *bucket.Engine) error) error {
+// stillOurs reports whether a recorded bucket has the mark that it had: the
+// driver's, or none if it was adopted. Another one's is never ours.
+func (p *Provisioner) stillOurs(record *journal.Bucket, mark string) bool {
+	return mark == p.Owner || mark == "" && record.Adopted
+}
+
+// look lets do look at a recorded bucket. A service that does not answer is no
+// error: looked is false then.
+func (p *Provisioner) look(ctx context.Context, record *journal.Bucket, do func(context.Context, *bucket.Engine) error) (looked bool, err error) {
 	id := record.ID
-	err := p.ask(ctx, id.Backend, func(ctx context.Context) error {
+	once := func(ctx context.Context) (keyRefused bool, err error) {
 		engine, err := p.engine(ctx, id.ContractID, p.current(id.ContractID, record.Endpoint))
 		if fault.Is(err, fault.NotFound) {
-			return gone(id.ContractID)
+			return false, gone(id.ContractID)
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
-		if err := do(ctx, engine); err != nil {
-			return p.explain(ctx, id.ContractID, engine, fault.In(err, "bucket %s", id))
+		err = fault.In(do(ctx, engine), "bucket %s", id)
+		return bucket.KeyRefused(err), p.explain(ctx, id.ContractID, engine, err)
+	}
+	err = p.ask(ctx, id.Backend, func(ctx context.Context) error {
+		keyRefused, err := once(ctx)
+		if keyRefused { // by now there is another, or it is known why not
+			_, err = once(ctx)
 		}
-		return nil
+		return err
 	})
 	switch fault.KindOf(err) {
-	case fault.NotFound, fault.Conflict, fault.Mismatch, fault.FailedPrecondition:
-		return err
-	}
-	if err != nil {
+	case fault.Unavailable, fault.RateLimited, fault.Pending, fault.Canceled:
 		klog.FromContext(ctx).Info("A bucket could not be looked at; answering from the journal", "bucket", id, "reason", err)
+		return false, nil
+	case fault.InvalidArgument, fault.Unsupported: // the service has taken it before
+		err = fault.As(fault.FailedPrecondition, err)
 	}
-	return nil
+	return true, err
 }
 
 // ask lets do ask a backend, if it has answered of late. A sidecar that starts
@@ -95,10 +125,11 @@ func (p *Provisioner) ask(ctx context.Context, backend string, do func(context.C
 	if silent {
 		return fault.New(fault.Unavailable, "backend %s did not answer a moment ago", backend)
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	looking, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	err := do(ctx)
-	if fault.Is(err, fault.Unavailable) {
+	err := do(looking)
+	// An answer that asks for patience is about one thing; silence is about all.
+	if fault.Unanswered(err) && ctx.Err() == nil {
 		p.mu.Lock()
 		p.silent[backend] = time.Now().Add(silence)
 		p.mu.Unlock()
@@ -124,6 +155,11 @@ func (p *Provisioner) replaceLostKey(ctx context.Context, backend Backend, recor
 	case slices.ContainsFunc(keys, func(k contract.KeyInfo) bool { return k.AccessKeyID == record.Issued.AccessKeyID }):
 		return nil
 	}
+	if _, err := p.signed(ctx, record.ID.ContractID); fault.Is(err, fault.NotFound) {
+		return gone(record.ID.ContractID) // somebody else has it now
+	} else if err != nil {
+		return err
+	}
 	record.Phase, record.Proposed, record.Issued = journal.Intent, propose(), secret.KeyPair{}
 	if err := p.Journal.SaveAccount(ctx, record); err != nil {
 		return fasterElsewhere(err)
@@ -133,8 +169,10 @@ func (p *Provisioner) replaceLostKey(ctx context.Context, backend Backend, recor
 	return nil
 }
 
+var errGone = errors.New("the contract is gone")
+
 // gone is for what was under a contract that the service does not have any
 // more. It is not signed again for it: what it held is lost.
 func gone(id cosi.ContractID) error {
-	return fault.New(fault.FailedPrecondition, "contract %s is gone at the storage service, with its buckets and keys; delete the BucketAccess or BucketClaim, and make a new one", id)
+	return fault.Wrap(fault.FailedPrecondition, errGone, "contract %s is gone at the storage service, with its buckets and keys; delete the BucketAccess or BucketClaim, and make a new one", id)
 }

@@ -189,7 +189,7 @@ func (m *monkey) nothingLeaks() {
 		m.Errorf("%d keys at the service, %v in the journal", at, known)
 	}
 	for _, id := range m.accounts {
-		must(m, revokeVia(m, m.conn, m.buckets[0], id))
+		must(m, v2{m.env}.revoke(id))
 	}
 	if got := m.keys(m.contract); len(got) != 0 {
 		m.Errorf("%d keys that nobody was given", len(got))

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
+	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	cosipb "github.com/contract-cosi/contract-cosi-driver/pkg/cosipb/v1alpha2"
@@ -310,6 +313,10 @@ func TestUpgrade(t *testing.T) {
 	refused(t, "put after revoke", put(t, back.client(), contract+"-new", "x"))
 	must(t, e.delete(id2))
 
+	// A Bucket object that does not say so keeps the data in v1alpha1 as well, if
+	// its sidecar sends what it says.
+	expectCode(t, deleteWith(e, id, map[string]string{"contract": contract}), codes.FailedPrecondition, "still holds objects")
+
 	// Deleted through v1alpha2 with its data, as the class said in v1alpha1; but
 	// not by a Bucket object that does not say so.
 	expectCode(t, next.delete(id, nil), codes.FailedPrecondition, "still holds objects")
@@ -317,6 +324,32 @@ func TestUpgrade(t *testing.T) {
 	if got := e.buckets(contract); len(got) != 0 {
 		t.Errorf("buckets: %v", got)
 	}
+}
+
+// deleteWith deletes as the v0.2.2 sidecar does, with the Bucket's parameters in
+// a field that the v0.1.0 messages do not have.
+func deleteWith(e *env, id string, parameters map[string]string) error {
+	req := &cosiproto.DriverDeleteBucketRequest{BucketId: id}
+	var unknown []byte
+	for k, v := range parameters {
+		entry := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), k)
+		entry = protowire.AppendString(protowire.AppendTag(entry, 2, protowire.BytesType), v)
+		unknown = protowire.AppendBytes(protowire.AppendTag(unknown, 2, protowire.BytesType), entry)
+	}
+	req.ProtoReflect().SetUnknown(unknown)
+	_, err := cosiproto.NewProvisionerClient(e.conn).DriverDeleteBucket(e.Context(), req)
+	return err
+}
+
+func TestDeleteContext(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, onDemand)
+	contract := newContract()
+	class := map[string]string{"contract": contract, "onDelete": "empty"}
+	id := e.mustCreate(contract+"-x", class)
+	allowed(t, "put", put(t, e.owner(contract), contract+"-x", "x"))
+	expectCode(t, deleteWith(e, id, map[string]string{"contract": contract, "onDelete": "refuse"}), codes.FailedPrecondition, "still holds objects")
+	must(t, deleteWith(e, id, class))
 }
 
 func TestAdoption(t *testing.T) {
@@ -399,6 +432,19 @@ func TestAdoption(t *testing.T) {
 	expectCode(t, err, codes.AlreadyExists, "not as its parameters say: versioning differ")
 	must(t, e.delete(idOf(later), map[string]string{"onDelete": "empty"}))
 
+	// Nor is it ours any more when another driver has put its mark on it.
+	taken := contract + "-taken"
+	byHand(owner, taken)
+	_, err = e.existing(idOf(taken), map[string]string{"onDelete": "empty"})
+	must(t, err)
+	theirKey, theirMark := cosi.OwnerTag, "another-cluster"
+	_, err = owner.PutBucketTagging(t.Context(), &s3.PutBucketTaggingInput{Bucket: &taken, Tagging: &types.Tagging{TagSet: []types.Tag{{Key: &theirKey, Value: &theirMark}}}})
+	must(t, err)
+	_, err = e.existing(idOf(taken), map[string]string{"onDelete": "empty"})
+	expectCode(t, err, codes.FailedPrecondition, "no longer has the tag")
+	expectCode(t, e.delete(idOf(taken), map[string]string{"onDelete": "empty"}), codes.FailedPrecondition, "not emptied")
+	allowed(t, "get", get(t, owner, taken, "precious"))
+
 	// Another driver's bucket stays with it.
 	theirs := contract + "-theirs"
 	key, mark := cosi.OwnerTag, "another-cluster"
@@ -417,8 +463,20 @@ func TestAdoption(t *testing.T) {
 
 	// v1alpha1 asks nothing before the grant: it adopts, under the same rule.
 	byHand(owner, hand)
-	old, err := e.env.grant(idOf(hand), "ba-2", nil)
-	must(t, err)
+	first := make(chan granted, 8)
+	for i := range cap(first) { // at once
+		go func() {
+			g, err := e.env.grant(idOf(hand), fmt.Sprintf("ba-first-%d", i), nil)
+			if err != nil {
+				t.Error(err)
+			}
+			first <- g
+		}()
+	}
+	old := <-first
+	for range cap(first) - 1 {
+		<-first
+	}
 	allowed(t, "get", get(t, old.client(), hand, "precious"))
 	_, err = e.env.grant("main."+strict+"."+strict+"-hand", "ba-2", nil)
 	expectCode(t, err, codes.NotFound, "not made by this driver")
