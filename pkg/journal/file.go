@@ -117,6 +117,19 @@ func (f *File) Get(_ context.Context, key Key) (Entry, error) {
 	return e, nil
 }
 
+// Refresh implements Store. Nobody else writes the file.
+func (f *File) Refresh(context.Context, Key) error { return nil }
+
+// Sync implements Store.
+func (f *File) Sync(context.Context, Key) error { return nil }
+
+// All implements Store.
+func (f *File) All(context.Context) ([]Entry, error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return slices.Collect(maps.Values(f.entries)), nil
+}
+
 // Dependents implements Store.
 func (f *File) Dependents(_ context.Context, key Key, limit int) ([]Entry, error) {
 	f.mu.RLock()

@@ -14,7 +14,10 @@
 //
 // Two drivers can be live at once (the released sidecars' leader election
 // allows it), so a record is created only if it is absent and changed only if
-// it is still the one that was read.
+// it is still the one that was read. What a store answers a reader may be
+// behind what another driver has just written, so a reader either goes on to a
+// write, which is refused then, or asks in one of two stronger ways: with Fresh,
+// or with Sync.
 package journal
 
 import (
@@ -30,22 +33,36 @@ import (
 )
 
 // Store keeps entries durably: when a method that writes returns nil, the
-// change survives a crash of the process and of the machine.
+// change survives a crash of the process and of the machine. Mismatch means
+// that what stands there is somebody else's; after Unavailable, Canceled and
+// Internal nobody knows.
+//
+// Several processes can share a store. Each reads its own writes; what others
+// write it may see later, in the order in which it was written. After a
+// Mismatch it sees what has beaten it.
 type Store interface {
 	// Get returns the entry of a key; NotFound if there is none.
 	Get(ctx context.Context, key Key) (Entry, error)
+	// Refresh makes Get see all that was written to a key before this call.
+	Refresh(ctx context.Context, key Key) error
+	// Sync makes all reads see what any process wrote, to any key, before this
+	// process last wrote key.
+	Sync(ctx context.Context, key Key) error
 	// Create writes a new entry; Mismatch if the key has one.
 	Create(ctx context.Context, e Entry) (Entry, error)
 	// Update replaces the entry whose Version e carries; Mismatch if it has
 	// changed or gone since.
 	Update(ctx context.Context, e Entry) (Entry, error)
-	// Delete removes entries, all or none, in one durable write. One that is
-	// gone already is passed over; Mismatch if one has changed.
+	// Delete removes entries: in one durable write, or one after the other in
+	// the given order, so that after a fault those at the front may be gone.
+	// One that is gone already is passed over; Mismatch if one has changed.
 	Delete(ctx context.Context, entries ...Entry) error
 	// Dependents returns up to limit entries (0 = all) whose Refs name key.
 	Dependents(ctx context.Context, key Key, limit int) ([]Entry, error)
 	// Count returns how many entries of a kind there are.
 	Count(ctx context.Context, kind RecordKind) (int, error)
+	// All returns every entry; an error if one cannot be read.
+	All(ctx context.Context) ([]Entry, error)
 	// Check reports whether the store can be read and written now.
 	Check(ctx context.Context) error
 }
@@ -156,10 +173,32 @@ type Account struct {
 }
 
 // Journal reads and writes records in a Store.
-type Journal struct{ store Store }
+type Journal struct {
+	store Store
+	fresh bool
+}
 
 // New returns the journal in store.
 func New(store Store) *Journal { return &Journal{store: store} }
+
+// Fresh returns a view in which Contract, Bucket and Account see all that was
+// written before they were called, by whichever process. That may cost a call
+// to a server each.
+func (j *Journal) Fresh() *Journal { return &Journal{store: j.store, fresh: true} }
+
+// Sync makes later reads see all that any process had written when this one
+// last wrote or deleted r. So two processes that each write, sync and then read
+// what the other writes cannot both miss the other.
+func (j *Journal) Sync(ctx context.Context, r Record) error { return j.store.Sync(ctx, r.stored().Key) }
+
+func (j *Journal) get(ctx context.Context, key Key) (Entry, error) {
+	if j.fresh {
+		if err := j.store.Refresh(ctx, key); err != nil {
+			return Entry{}, err
+		}
+	}
+	return j.store.Get(ctx, key)
+}
 
 // Check reports whether the journal can be read and written now.
 func (j *Journal) Check(ctx context.Context) error { return j.store.Check(ctx) }
@@ -171,7 +210,7 @@ func (j *Journal) Count(ctx context.Context, kind RecordKind) (int, error) {
 
 // Contract returns the record of a contract; NotFound if there is none.
 func (j *Journal) Contract(ctx context.Context, id cosi.ContractID) (*Contract, error) {
-	e, err := j.store.Get(ctx, contractKey(id))
+	e, err := j.get(ctx, contractKey(id))
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +223,7 @@ func (j *Journal) Contract(ctx context.Context, id cosi.ContractID) (*Contract, 
 
 // Bucket returns the record of a bucket; NotFound if there is none.
 func (j *Journal) Bucket(ctx context.Context, id cosi.BucketID) (*Bucket, error) {
-	e, err := j.store.Get(ctx, bucketKey(id))
+	e, err := j.get(ctx, bucketKey(id))
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +236,7 @@ func (j *Journal) Bucket(ctx context.Context, id cosi.BucketID) (*Bucket, error)
 
 // Account returns the record of an access; NotFound if there is none.
 func (j *Journal) Account(ctx context.Context, id cosi.AccountID) (*Account, error) {
-	e, err := j.store.Get(ctx, accountKey(id))
+	e, err := j.get(ctx, accountKey(id))
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +266,7 @@ func (j *Journal) InUse(ctx context.Context, id cosi.ContractID) (bool, error) {
 
 // SaveContract writes a record: as a new one if it was not read from the
 // journal, over the one that was read otherwise. Mismatch means that somebody
-// else was faster; nothing was written then.
+// else was faster, and the next read tells how.
 func (j *Journal) SaveContract(ctx context.Context, c *Contract) error {
 	v := storedContract{Phase: c.Phase, Proposed: stored(c.Proposed), Issued: stored(c.Issued)}
 	return j.save(ctx, &c.entry, contractKey(c.ID), nil, v)
@@ -252,12 +291,14 @@ func (j *Journal) SaveAccount(ctx context.Context, a *Account) error {
 // Record is a record that can be deleted: *Contract, *Bucket or *Account.
 type Record interface{ stored() Entry }
 
-func (c *Contract) stored() Entry { return c.entry }
-func (b *Bucket) stored() Entry   { return b.entry }
-func (a *Account) stored() Entry  { return a.entry }
+func (c *Contract) stored() Entry { return Entry{Key: contractKey(c.ID), Version: c.entry.Version} }
+func (b *Bucket) stored() Entry   { return Entry{Key: bucketKey(b.ID), Version: b.entry.Version} }
+func (a *Account) stored() Entry  { return Entry{Key: accountKey(a.ID), Version: a.entry.Version} }
 
-// Delete removes records, all or none, in one write. Records that are gone
-// already are passed over; Mismatch means that one has changed since it was read.
+// Delete removes records. Those that are gone already are passed over; Mismatch
+// means that one has changed since it was read. Not every store can remove
+// several at once: they go in the given order, so what hangs on another comes
+// before it, and a repeat finds what is left.
 func (j *Journal) Delete(ctx context.Context, records ...Record) error {
 	entries := make([]Entry, len(records))
 	for i, r := range records {

@@ -1,0 +1,16 @@
+package journal_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/journaltest"
+)
+
+func TestFileStore(t *testing.T) {
+	journaltest.Run(t, journaltest.Harness{Place: func(t *testing.T) func() (journaltest.Store, error) {
+		path := filepath.Join(t.TempDir(), "journal.log")
+		return func() (journaltest.Store, error) { return journal.OpenFile(path, nil) }
+	}})
+}
