@@ -147,7 +147,7 @@ func (p *Provisioner) issueContractKey(ctx context.Context, record *journal.Cont
 // last time: if it is not in the journal by now, the next call asks for
 // another.
 func (p *Provisioner) proposeAgain(ctx context.Context, id cosi.ContractID, proposed string) error {
-	record, err := p.Journal.Contract(ctx, id)
+	record, err := p.Journal.Fresh().Contract(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (p *Provisioner) forget(id cosi.ContractID) {
 // issued if it was lost; NotFound if there is no such contract, in the journal
 // or at the service.
 func (p *Provisioner) engine(ctx context.Context, id cosi.ContractID, endpoint cosi.Endpoint) (*bucket.Engine, error) {
-	record, err := p.Journal.Contract(ctx, id)
+	record, err := sure(ctx, p.Journal, (*journal.Journal).Contract, id)
 	if err == nil {
 		err = p.issueContractKey(ctx, record)
 	}

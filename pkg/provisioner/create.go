@@ -180,9 +180,11 @@ func (p *Provisioner) undoCreate(ctx context.Context, engine *bucket.Engine, id 
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	_, err := p.Journal.Bucket(ctx, id)
-	if err == nil {
-		return // another process has made and recorded it meanwhile
+	// Another process may have made and recorded it meanwhile. One that does so
+	// between this look and the deletion loses an empty bucket, which the next
+	// repeat of its call makes anew.
+	if _, err := p.Journal.Fresh().Bucket(ctx, id); !fault.Is(err, fault.NotFound) {
+		return
 	}
 	ours, err := engine.Ours(ctx, id.Bucket)
 	if err == nil && ours {

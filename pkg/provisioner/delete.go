@@ -39,8 +39,13 @@ func (p *Provisioner) deleteBucket(ctx context.Context, id cosi.BucketID, backen
 	}
 	defer unlock()
 
-	record, err := p.Journal.Bucket(ctx, id)
+	record, err := sure(ctx, p.Journal, (*journal.Journal).Bucket, id)
 	if fault.Is(err, fault.NotFound) {
+		// The process that dropped the record may have died before it looked for
+		// keys once more.
+		if err := p.revokeLate(ctx, &journal.Bucket{ID: id}, backend); err != nil {
+			return err
+		}
 		return p.deleteUnrecorded(ctx, id)
 	}
 	if err != nil {
@@ -71,7 +76,32 @@ func (p *Provisioner) deleteBucket(ctx context.Context, id cosi.BucketID, backen
 	if err != nil {
 		return err
 	}
-	return fasterElsewhere(p.Journal.Delete(ctx, append(revoked, record)...))
+	if err := p.Journal.Delete(ctx, append(revoked, record)...); err != nil {
+		return fasterElsewhere(err)
+	}
+	return p.revokeLate(ctx, record, backend)
+}
+
+// revokeLate revokes the keys to a bucket that another process gave while this
+// one was deleting it. It is called when the bucket's record is gone; an intent
+// that is written after that finds it gone.
+func (p *Provisioner) revokeLate(ctx context.Context, record *journal.Bucket, backend Backend) error {
+	if err := p.Journal.Sync(ctx, record); err != nil {
+		return err
+	}
+	accounts, err := p.Journal.AccountsOn(ctx, record.ID)
+	if err != nil {
+		return err
+	}
+	for _, a := range accounts {
+		if err := backend.Provider.RevokeKey(ctx, record.ID.Contract, a.ID.Account, ""); err != nil {
+			return fault.In(err, "bucket %s: key %s", record.ID, a.ID)
+		}
+		if err := p.Journal.Delete(ctx, a); err != nil {
+			return fasterElsewhere(err)
+		}
+	}
+	return nil
 }
 
 // deleteFromStorage deletes the bucket at the service. Keys go first where
@@ -160,8 +190,10 @@ func (p *Provisioner) deleteUnrecorded(ctx context.Context, id cosi.BucketID) er
 }
 
 // cancelUnused cancels a contract under which the journal knows no bucket. The
-// service is the referee: it refuses while a bucket remains, whoever made it,
-// and then the contract stays.
+// bucket's deletion was synced, so of two processes that delete the last two
+// buckets one sees that there is none left. What is being made meanwhile the
+// journal cannot know of: the service is the referee. It refuses while a bucket
+// remains, whoever made it, and then the contract stays.
 func (p *Provisioner) cancelUnused(ctx context.Context, id cosi.ContractID, backend Backend) error {
 	if used, err := p.Journal.InUse(ctx, id); err != nil || used {
 		return err

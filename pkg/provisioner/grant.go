@@ -87,13 +87,20 @@ func (p *Provisioner) GrantAccess(ctx context.Context, name string, auth cosi.Au
 		access.Key = pair
 		return access, nil
 	}
+	// Another process may have deleted a bucket meanwhile. It looks for keys
+	// once more after it has dropped the bucket's record: either it has seen
+	// this call's intent then, or this call sees now that the record is gone.
+	if err := p.Journal.Sync(ctx, record); err != nil {
+		return Access{}, err
+	}
+	if _, err := p.readyBuckets(ctx, id, grant); fault.Is(err, fault.NotFound) {
+		return Access{}, errors.Join(err, p.takeBack(ctx, backend, record))
+	} else if err != nil {
+		return Access{}, err
+	}
 	record.Phase, record.Issued = journal.Done, pair
 	if err := p.Journal.SaveAccount(ctx, record); err != nil {
 		return p.grantedElsewhere(ctx, access, backend, err)
-	}
-	// Another process may have deleted a bucket meanwhile; it has not seen this key.
-	if _, err := p.readyBuckets(ctx, id, grant); err != nil {
-		return Access{}, errors.Join(err, p.takeBack(ctx, backend, record))
 	}
 	p.background.Go(func() { p.acknowledge(context.WithoutCancel(ctx), id.ContractID, backend, record.Proposed) })
 	access.Key = pair
@@ -163,7 +170,7 @@ func (p *Provisioner) readyBuckets(ctx context.Context, id cosi.AccountID, grant
 	out := make([]Bucket, len(grant.Buckets))
 	for i, b := range grant.Buckets {
 		bucketID := bucketIDOf(id, b)
-		record, err := p.Journal.Bucket(ctx, bucketID)
+		record, err := sure(ctx, p.Journal, (*journal.Journal).Bucket, bucketID)
 		if fault.Is(err, fault.NotFound) {
 			return nil, fault.New(fault.NotFound, "bucket %s does not exist, or was not made by this driver and its contract's terms do not say adoptBuckets", bucketID)
 		}
@@ -219,7 +226,7 @@ func (p *Provisioner) issueKey(ctx context.Context, backend Backend, record *jou
 	if !fault.Is(err, fault.Mismatch) {
 		return pair, err
 	}
-	now, err := p.Journal.Account(ctx, record.ID)
+	now, err := p.Journal.Fresh().Account(ctx, record.ID)
 	if err != nil {
 		return pair, err
 	}

@@ -145,3 +145,14 @@ func fasterElsewhere(err error) error {
 	}
 	return err
 }
+
+// sure reads a record. Where the journal seems to have none, another process
+// may just have written it, so it is asked again for certain: what follows from
+// "there is none" cannot be taken back.
+func sure[ID, Record any](ctx context.Context, j *journal.Journal, read func(*journal.Journal, context.Context, ID) (Record, error), id ID) (Record, error) {
+	record, err := read(j, ctx, id)
+	if fault.Is(err, fault.NotFound) {
+		return read(j.Fresh(), ctx, id)
+	}
+	return record, err
+}

@@ -3,6 +3,7 @@ package provisioner
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"time"
 
@@ -45,6 +46,9 @@ func (p *Provisioner) restoreBucket(ctx context.Context, record *journal.Bucket)
 	if !fault.Is(err, fault.NotFound) {
 		return err
 	}
+	if err := p.stillRecorded(ctx, record); err != nil {
+		return err
+	}
 	log.Info("A bucket was deleted behind the driver's back, with all that it held; making it anew", "what", "bucket")
 	engine, err := p.engine(ctx, record.ID.ContractID, p.current(record.ID.ContractID, record.Endpoint))
 	if err != nil {
@@ -54,7 +58,17 @@ func (p *Provisioner) restoreBucket(ctx context.Context, record *journal.Bucket)
 		return p.explain(ctx, record.ID.ContractID, engine, fault.In(err, "bucket %s", record.ID))
 	}
 	p.Repaired("bucket")
-	return nil
+	return p.stillRecorded(ctx, record)
+}
+
+// stillRecorded tells a bucket that was lost from one that another process has
+// deleted, with its record.
+func (p *Provisioner) stillRecorded(ctx context.Context, record *journal.Bucket) error {
+	_, err := p.Journal.Fresh().Bucket(ctx, record.ID)
+	if fault.Is(err, fault.NotFound) {
+		return fault.Wrap(fault.Unavailable, err, "bucket %s was deleted by another process meanwhile; repeat the call", record.ID)
+	}
+	return err
 }
 
 // stillThere reports, as NotFound, that a bucket is gone, and as Mismatch that
@@ -151,7 +165,7 @@ func (p *Provisioner) replaceLostKey(ctx context.Context, backend Backend, recor
 		return gone(record.ID.ContractID)
 	case err != nil:
 		log.Info("A key could not be looked at; answering from the journal", "account", record.ID, "reason", err)
-		return nil
+		return p.readAgain(ctx, record)
 	case slices.ContainsFunc(keys, func(k contract.KeyInfo) bool { return k.AccessKeyID == record.Issued.AccessKeyID }):
 		return nil
 	}
@@ -167,6 +181,19 @@ func (p *Provisioner) replaceLostKey(ctx context.Context, backend Backend, recor
 	p.Repaired("key")
 	log.Info("A key was taken away behind the driver's back; issuing another", "account", record.ID)
 	return nil
+}
+
+// readAgain takes what the journal says of an access for certain. The service,
+// which would refuse a key that another process has revoked, cannot be asked.
+func (p *Provisioner) readAgain(ctx context.Context, record *journal.Account) error {
+	now, err := p.Journal.Fresh().Account(ctx, record.ID)
+	if fault.Is(err, fault.NotFound) || err == nil && !reflect.DeepEqual(now.Grant, record.Grant) {
+		return fault.New(fault.Unavailable, "access %s was changed by another process meanwhile; repeat the call", record.ID)
+	}
+	if err == nil {
+		*record = *now
+	}
+	return err
 }
 
 var errGone = errors.New("the contract is gone")

@@ -33,7 +33,7 @@ func (p *Provisioner) RevokeAccess(ctx context.Context, accountID string, bucket
 	}
 	defer unlock()
 
-	record, err := p.Journal.Account(ctx, id)
+	record, err := sure(ctx, p.Journal, (*journal.Journal).Account, id)
 	switch {
 	case fault.Is(err, fault.NotFound):
 		// If the journal has lost the record, the slot still tells the key.
