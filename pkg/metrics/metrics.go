@@ -23,6 +23,7 @@ type Metrics struct {
 	panics   prometheus.Counter
 	backend  *prometheus.CounterVec
 	journal  *prometheus.CounterVec
+	calls    *prometheus.CounterVec
 	repairs  *prometheus.CounterVec
 }
 
@@ -48,12 +49,16 @@ func New() *Metrics {
 			Namespace: namespace, Name: "journal_writes_total",
 			Help: "Durable writes to the journal by operation and outcome.",
 		}, []string{"operation", "outcome"}),
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "journal_calls_total",
+			Help: "Calls tried at the Kubernetes API server for a journal in Secrets, by call and outcome.",
+		}, []string{"call", "outcome"}),
 		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "repairs_total",
 			Help: "Things lost behind the driver's back and made anew, by what they were.",
 		}, []string{"what"}),
 	}
-	m.registry.MustRegister(m.rpcs, m.panics, m.backend, m.journal, m.repairs,
+	m.registry.MustRegister(m.rpcs, m.panics, m.backend, m.journal, m.calls, m.repairs,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -89,6 +94,11 @@ func (m *Metrics) Backend(name string) func(operation string, err error) {
 // JournalWrite records a durable write.
 func (m *Metrics) JournalWrite(operation string, err error) {
 	m.journal.WithLabelValues(operation, outcome(err)).Inc()
+}
+
+// JournalCall records a call tried at the Kubernetes API server.
+func (m *Metrics) JournalCall(call string, err error) {
+	m.calls.WithLabelValues(call, outcome(err)).Inc()
 }
 
 // Repaired records something that was lost behind the driver's back and made anew.

@@ -1,0 +1,337 @@
+package secrets_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/journaltest"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/secrets"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/test/kubefake"
+)
+
+const owner = "cluster-1"
+
+func open(t testing.TB, s *kubefake.Server, owner string) *secrets.Store {
+	t.Helper()
+	store, err := secrets.OpenAt(t.Context(), s.Config(), secrets.Config{Namespace: kubefake.Namespace, Owner: owner})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+func bucketID(n int) cosi.BucketID {
+	return cosi.BucketID{ContractID: cosi.ContractID{Backend: "main", Contract: "team-a"}, Bucket: fmt.Sprintf("bucket-%d", n)}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits for what a watch brings.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within 20 s", what)
+		}
+	}
+}
+
+func TestStore(t *testing.T) {
+	suite := func(prepare func(*kubefake.Server)) journaltest.Harness {
+		return journaltest.Harness{Shared: true, Place: func(t *testing.T) func() (journaltest.Store, error) {
+			s := kubefake.Start(t)
+			prepare(s)
+			return func() (journaltest.Store, error) {
+				return secrets.OpenAt(t.Context(), s.Config(), secrets.Config{Namespace: kubefake.Namespace, Owner: owner})
+			}
+		}}
+	}
+	t.Run("healthy", func(t *testing.T) { journaltest.Run(t, suite(func(*kubefake.Server) {})) })
+	// Every fifth write is done and its answer lost; every seventh call finds no server.
+	t.Run("lost answers", func(t *testing.T) {
+		journaltest.Run(t, suite(func(s *kubefake.Server) {
+			writes, calls := 0, 0
+			s.Inject(func(verb, _ string) kubefake.Fault {
+				if calls++; verb != "watch" && calls%7 == 0 {
+					return kubefake.Fault{Drop: true}
+				}
+				if verb == "create" || verb == "update" || verb == "delete" {
+					if writes++; writes%5 == 0 {
+						return kubefake.Fault{DropAnswer: true}
+					}
+				}
+				return kubefake.Fault{}
+			})
+		}))
+	})
+	// The watch is cut, and what it missed forgotten, every few milliseconds.
+	t.Run("broken watches", func(t *testing.T) {
+		journaltest.Run(t, suite(func(s *kubefake.Server) {
+			stop := make(chan struct{})
+			t.Cleanup(func() { close(stop) })
+			go func() {
+				for i := 0; ; i++ {
+					select {
+					case <-stop:
+						return
+					case <-time.After(20 * time.Millisecond):
+					}
+					if i%3 == 0 {
+						s.Forget()
+					} else {
+						s.CutWatches()
+					}
+				}
+			}()
+		}))
+	})
+}
+
+// What is written is a typed Secret that can be found by its labels, and has a
+// secret nowhere but in its data.
+func TestSecretOfARecord(t *testing.T) {
+	s := kubefake.Start(t)
+	j := journal.New(open(t, s, owner))
+	id := cosi.AccountID{ContractID: bucketID(1).ContractID, Account: "ba-1"}
+	must(t, j.SaveAccount(t.Context(), &journal.Account{ID: id, Issued: secret.KeyPair{AccessKeyID: "key", SecretAccessKey: secret.New("planted-secret")}}))
+	all := s.Secrets()
+	if len(all) != 1 {
+		t.Fatalf("%d Secrets", len(all))
+	}
+	got := all[0]
+	if got.Type != "contract-cosi-driver/journal" || got.Labels["contract-cosi-driver/kind"] != "account" || got.Annotations["contract-cosi-driver/owner"] != owner {
+		t.Errorf("type %s, labels %v, annotations %v", got.Type, got.Labels, got.Annotations)
+	}
+	if !strings.Contains(got.Name, id.String()) {
+		t.Errorf("its name %s does not show the id", got.Name)
+	}
+	if !strings.Contains(string(got.Data["record.json"]), "planted-secret") || strings.Contains(fmt.Sprint(got.ObjectMeta), "planted-secret") {
+		t.Error("the secret is not where it belongs")
+	}
+}
+
+func TestOwnersDoNotSeeEachOther(t *testing.T) {
+	s := kubefake.Start(t)
+	one, two := journal.New(open(t, s, "cluster-1")), journal.New(open(t, s, "cluster-2"))
+	must(t, one.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)}))
+	if _, err := two.Fresh().Bucket(t.Context(), bucketID(1)); !fault.Is(err, fault.NotFound) {
+		t.Errorf("got %v", err)
+	}
+	must(t, two.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)}))
+	if n := len(s.Secrets()); n != 2 {
+		t.Errorf("%d Secrets", n)
+	}
+}
+
+// Until the first list has come nothing is NotFound, and an outage later does
+// not change what is known.
+func TestOutage(t *testing.T) {
+	s := kubefake.Start(t)
+	s.Down()
+	store := open(t, s, owner)
+	j := journal.New(store)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := j.Bucket(ctx, bucketID(1)); !fault.Is(err, fault.Unavailable) {
+		t.Errorf("a read before the first list: %v", err)
+	}
+	if _, err := j.Count(t.Context(), journal.Buckets); !fault.Is(err, fault.Unavailable) {
+		t.Errorf("a count before the first list: %v", err)
+	}
+	if err := j.Check(t.Context()); !fault.Is(err, fault.Unavailable) {
+		t.Errorf("check before the first list: %v", err)
+	}
+	s.Inject(nil)
+	if _, err := j.Bucket(t.Context(), bucketID(1)); !fault.Is(err, fault.NotFound) {
+		t.Errorf("a read that waits for the first list: %v", err)
+	}
+	must(t, j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)}))
+	must(t, j.Check(t.Context()))
+
+	s.Down()
+	_, err := j.Bucket(t.Context(), bucketID(1))
+	must(t, err)
+	err = j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(2)})
+	if !fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "journal record bucket/main.team-a.bucket-2: the Kubernetes API server cannot be reached (connection closed)") {
+		t.Errorf("a write in an outage: %v", err)
+	}
+	if err := j.Check(t.Context()); !fault.Is(err, fault.Unavailable) {
+		t.Errorf("check after a failed write: %v", err)
+	}
+	s.Inject(nil)
+	must(t, j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(2)}))
+	must(t, j.Check(t.Context()))
+	// The watch comes back by itself.
+	must(t, journal.New(open(t, s, owner)).SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(3)}))
+	eventually(t, "another driver's write", func() bool {
+		_, err := j.Bucket(t.Context(), bucketID(3))
+		return err == nil
+	})
+}
+
+// A watch that lags does not hide a process's own writes, and Sync does not
+// wait for it for ever.
+func TestSlowWatch(t *testing.T) {
+	s := kubefake.Start(t)
+	j, other := journal.New(open(t, s, owner)), journal.New(open(t, s, owner))
+	must(t, other.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(0)}))
+	must(t, j.Sync(t.Context(), &journal.Bucket{ID: bucketID(0)}))
+	s.HoldWatches(true)
+	b := &journal.Bucket{ID: bucketID(1)}
+	for range 3 {
+		must(t, j.SaveBucket(t.Context(), b))
+		b.Adopted = !b.Adopted
+		must(t, j.SaveBucket(t.Context(), b))
+		if got, err := j.Bucket(t.Context(), b.ID); err != nil || got.Adopted != b.Adopted {
+			t.Fatalf("its own write: %v", err)
+		}
+		must(t, j.Delete(t.Context(), b))
+		if _, err := j.Bucket(t.Context(), b.ID); !fault.Is(err, fault.NotFound) {
+			t.Fatalf("its own deletion: %v", err)
+		}
+		b = &journal.Bucket{ID: bucketID(1)}
+	}
+	must(t, other.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(2)}))
+	must(t, j.SaveBucket(t.Context(), b))
+	must(t, j.Sync(t.Context(), b))
+	if used, err := j.Bucket(t.Context(), bucketID(2)); err != nil {
+		t.Errorf("%v, %v", used, err)
+	}
+	must(t, j.Delete(t.Context(), b))
+	s.HoldWatches(false)
+	must(t, j.Sync(t.Context(), b))
+	time.Sleep(50 * time.Millisecond) // what was held back must not bring anything to life again
+	if _, err := j.Bucket(t.Context(), b.ID); !fault.Is(err, fault.NotFound) {
+		t.Errorf("after the watch has caught up: %v", err)
+	}
+	if n, err := j.Count(t.Context(), journal.Buckets); n != 2 || err != nil {
+		t.Errorf("%d buckets, %v", n, err)
+	}
+}
+
+// Each answer of the API server means one thing to the journal, in a text that
+// says what to do.
+func TestRefusals(t *testing.T) {
+	group := schema.GroupResource{Resource: "secrets"}
+	quota := apierrors.NewForbidden(group, "x", fmt.Errorf("exceeded quota: secrets"))
+	terminating := apierrors.NewForbidden(group, "x", fmt.Errorf("being terminated"))
+	terminating.ErrStatus.Details.Causes = append(terminating.ErrStatus.Details.Causes, terminatingCause())
+	for name, c := range map[string]struct {
+		answer *apierrors.StatusError
+		kind   fault.Kind
+		text   string
+		calls  int
+	}{
+		"no permission": {apierrors.NewForbidden(group, "x", fmt.Errorf("RBAC")), fault.PermissionDenied, "does not let the driver create Secrets in namespace " + kubefake.Namespace + "; its Role needs get, list, watch, create, update and delete on secrets", 1},
+		"quota":         {quota, fault.LimitExceeded, "no quota left", 1},
+		"terminating":   {terminating, fault.FailedPrecondition, "is deleting namespace", 1},
+		"no namespace":  {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "x"), fault.FailedPrecondition, "has no namespace " + kubefake.Namespace, 1},
+		"credentials":   {apierrors.NewUnauthorized("x"), fault.PermissionDenied, "does not accept the driver's credentials", 1},
+		"busy":          {apierrors.NewTooManyRequests("x", 1), fault.RateLimited, "asks for fewer calls", 5},
+		"very busy":     {apierrors.NewTooManyRequests("x", 60), fault.RateLimited, "asks for fewer calls", 1},
+		"too large":     {apierrors.NewRequestEntityTooLargeError("x"), fault.Internal, "too large", 1},
+		"trouble":       {apierrors.NewInternalError(fmt.Errorf("etcd")), fault.Unavailable, "is in trouble (HTTP 500)", 5},
+		"no leader":     {apierrors.NewServerTimeout(group, "create", 0), fault.Unavailable, "is in trouble (HTTP 500)", 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := kubefake.Start(t)
+			j := journal.New(open(t, s, owner))
+			if _, err := j.Bucket(t.Context(), bucketID(1)); !fault.Is(err, fault.NotFound) {
+				t.Fatal(err)
+			}
+			s.Calls()
+			s.Inject(func(verb, _ string) kubefake.Fault {
+				if verb == "create" {
+					return kubefake.Fault{Refuse: c.answer}
+				}
+				return kubefake.Fault{}
+			})
+			err := j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)})
+			if !fault.Is(err, c.kind) || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("got %s: %v", fault.KindOf(err), err)
+			}
+			if n := s.Calls()["create"]; n != c.calls {
+				t.Errorf("%d calls, want %d", n, c.calls)
+			}
+			if err := j.Check(t.Context()); !fault.Is(err, c.kind) {
+				t.Errorf("check says %v", err)
+			}
+			s.Inject(nil)
+			must(t, j.Check(t.Context()))
+		})
+	}
+}
+
+// What was spoilt is never taken for "there is no record": a new key would be
+// given in place of one that an application holds.
+func TestDamagedSecret(t *testing.T) {
+	for name, edit := range map[string]func(*corev1.Secret){
+		"no data":       func(s *corev1.Secret) { s.Data = nil },
+		"no label":      func(s *corev1.Secret) { s.Labels = nil },
+		"no annotation": func(s *corev1.Secret) { s.Annotations = nil },
+		"not JSON":      func(s *corev1.Secret) { s.Data = map[string][]byte{"record.json": []byte("{")} },
+		"another's record": func(s *corev1.Secret) {
+			s.Data = map[string][]byte{"record.json": []byte(`{"key":{"kind":"bucket","id":"main.team-a.other"},"value":{}}`)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := kubefake.Start(t)
+			must(t, journal.New(open(t, s, owner)).SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)}))
+			s.Edit(s.Secrets()[0].Name, edit)
+			j := journal.New(open(t, s, owner))
+			err := j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)})
+			if !fault.Is(err, fault.Internal) || !strings.Contains(err.Error(), "is not a journal record of this driver") {
+				t.Errorf("a write over it: %v", err)
+			}
+			if _, err := j.Fresh().Bucket(t.Context(), bucketID(1)); !fault.Is(err, fault.Internal) {
+				t.Errorf("a read: %v", err)
+			}
+		})
+	}
+}
+
+// Records come in pages, once; nothing after that costs a list.
+func TestManyRecords(t *testing.T) {
+	const n = 1203
+	s := kubefake.Start(t)
+	filler := journal.New(open(t, s, owner))
+	for i := range n {
+		must(t, filler.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(i)}))
+	}
+	s.Calls()
+	j := journal.New(open(t, s, owner))
+	for i := range n {
+		if _, err := j.Bucket(t.Context(), bucketID(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the watch", func() bool { return j.Check(t.Context()) == nil })
+	calls := s.Calls()
+	if calls["list"] != 3 || calls["get"] != 0 {
+		t.Errorf("calls: %v", calls)
+	}
+}
+
+func terminatingCause() metav1.StatusCause {
+	return metav1.StatusCause{Type: corev1.NamespaceTerminatingCause}
+}
