@@ -3,6 +3,7 @@
 //
 //	contract-cosi-driver [serve] --config FILE [flags]   serve until SIGTERM
 //	contract-cosi-driver check [flags]                   probe a running driver
+//	contract-cosi-driver journal export|import [flags]   save the journal, or take in what was saved
 //	contract-cosi-driver version                         print the version
 package main
 
@@ -60,13 +61,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return serve(ctx, args, stdout, stderr)
 	case "check":
 		return check(ctx, args, stdout, stderr)
+	case "journal":
+		return transfer(ctx, args, stdout, stderr)
 	case "version":
 		_, err := fmt.Fprintln(stdout, version())
 		return err
 	case "help":
 		return serve(ctx, []string{"--help"}, stdout, stderr)
 	}
-	return fmt.Errorf("unknown command %q; commands are serve, check and version", command)
+	return fmt.Errorf("unknown command %q; commands are serve, check, journal and version", command)
 }
 
 func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {

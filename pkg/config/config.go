@@ -53,10 +53,26 @@ type Driver struct {
 }
 
 // Journal is where the driver keeps what it has made and given away.
+// Exactly one place is given.
 type Journal struct {
-	// File is the embedded database.
-	File string `yaml:"file"`
+	// File is a file of its own, for a driver outside a cluster.
+	File string `yaml:"file,omitempty"`
+	// Secrets are Kubernetes Secrets.
+	Secrets *Secrets `yaml:"secrets,omitempty"`
 }
+
+// Secrets is a journal in Kubernetes Secrets.
+type Secrets struct {
+	// Namespace holds them; by default the pod's own.
+	Namespace string `yaml:"namespace"`
+	// Kubeconfig is a file that says how the API server is reached; by default
+	// the pod's service account does.
+	Kubeconfig string `yaml:"kubeconfig,omitempty"`
+}
+
+// podNamespace is the file in which every pod with a service account finds the
+// name of its namespace.
+const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // Backend is one storage service.
 type Backend struct {
@@ -206,6 +222,10 @@ func (c *Config) setDefaults() {
 	if c.Driver.CallTimeout == 0 {
 		c.Driver.CallTimeout = defaultCallTimeout
 	}
+	if s := c.Journal.Secrets; s != nil && s.Namespace == "" && s.Kubeconfig == "" {
+		text, _ := os.ReadFile(podNamespace) // what is missing is a fault
+		s.Namespace = strings.TrimSpace(string(text))
+	}
 	for i := range c.Contracts {
 		c.Contracts[i].setDefaults()
 	}
@@ -237,9 +257,7 @@ func (c *Config) check() []error {
 	if t := c.Driver.CallTimeout; t < time.Second || t > 10*time.Minute {
 		fault("driver.callTimeout: %s is not between 1s and 10m", t)
 	}
-	if !path.IsAbs(c.Journal.File) {
-		fault("journal.file: %q is not an absolute path", c.Journal.File)
-	}
+	faults = append(faults, c.Journal.check()...)
 
 	backends := map[string]bool{}
 	for i, b := range c.Backends {
@@ -287,6 +305,36 @@ func (c *Config) check() []error {
 			fault("onDemand.namePrefix: %q cannot begin a contract's name", d.NamePrefix)
 		}
 		faults = append(faults, d.check("onDemand", backends)...)
+	}
+	return faults
+}
+
+func (j Journal) check() []error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	switch {
+	case j.File == "" && j.Secrets == nil:
+		fault("journal: it has no place; give journal.file, an absolute path, or journal.secrets")
+	case j.File != "" && j.Secrets != nil:
+		fault("journal: it has two places; give either journal.file or journal.secrets, and move its content with journal export and import")
+	case j.File != "" && !path.IsAbs(j.File):
+		fault("journal.file: %q is not an absolute path", j.File)
+	}
+	if s := j.Secrets; s != nil {
+		if s.Namespace == "" {
+			fault("journal.secrets.namespace: missing; only in a pod, without a kubeconfig, is there a default")
+		} else if !cosi.IsLabel(s.Namespace) {
+			fault("journal.secrets.namespace: %q is not a name of a namespace", s.Namespace)
+		}
+		if s.Kubeconfig != "" {
+			if !path.IsAbs(s.Kubeconfig) {
+				fault("journal.secrets.kubeconfig: %q is not an absolute path", s.Kubeconfig)
+			} else if f, err := os.Open(s.Kubeconfig); err != nil {
+				fault("journal.secrets.kubeconfig: %w", err)
+			} else {
+				_ = f.Close()
+			}
+		}
 	}
 	return faults
 }

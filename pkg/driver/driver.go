@@ -22,6 +22,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/contractapi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/secrets"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
@@ -69,10 +70,7 @@ func (v Version) register(r *grpc.Server, name string, p *provisioner.Provisione
 func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	log := klog.FromContext(ctx)
 	m := metrics.New()
-	if _, err := os.Stat(c.Journal.File); errors.Is(err, fs.ErrNotExist) {
-		log.Info("There is no journal yet; beginning one. If this driver has run before, stop it and restore its journal", "file", c.Journal.File)
-	}
-	store, err := journal.OpenFile(c.Journal.File, m.JournalWrite)
+	store, err := OpenJournal(ctx, c, m)
 	if err != nil {
 		return err
 	}
@@ -125,6 +123,24 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	p.Wait()
 	log.Info("Stopped")
 	return err
+}
+
+// Journal is an open journal.
+type Journal interface {
+	journal.Store
+	Close() error
+}
+
+// OpenJournal opens the journal where the configuration says it is. m counts
+// what it does.
+func OpenJournal(ctx context.Context, c *config.Config, m *metrics.Metrics) (Journal, error) {
+	if at := c.Journal.Secrets; at != nil {
+		return secrets.Open(ctx, at.Kubeconfig, secrets.Config{Namespace: at.Namespace, Owner: c.Driver.Owner, Wrote: m.JournalWrite, Called: m.JournalCall})
+	}
+	if _, err := os.Stat(c.Journal.File); errors.Is(err, fs.ErrNotExist) {
+		klog.FromContext(ctx).Info("There is no journal yet; beginning one. If this driver has run before, stop it and restore its journal", "file", c.Journal.File)
+	}
+	return journal.OpenFile(c.Journal.File, m.JournalWrite)
 }
 
 // listed are the contracts that the configuration names.
