@@ -293,6 +293,13 @@ backends:
 %s`, filepath.Join(dir, "journal.log"), api, tokenFile, contracts)
 }
 
+// InSecrets is a configuration with its journal moved to Kubernetes Secrets.
+func InSecrets(configuration, namespace, kubeconfig string) string {
+	before, rest, _ := strings.Cut(configuration, "journal:\n")
+	_, after, _ := strings.Cut(rest, "\nbackends:\n")
+	return fmt.Sprintf("%sjournal:\n  secrets:\n    namespace: %s\n    kubeconfig: %s\nbackends:\n%s", before, namespace, kubeconfig, after)
+}
+
 // S3 is a client as an application would make one from its Secret.
 func S3(endpoint, region, accessKeyID, secretAccessKey string) *s3.Client {
 	return s3.New(s3.Options{

@@ -33,6 +33,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/driver"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
+	"github.com/contract-cosi/contract-cosi-driver/test/kubefake"
 )
 
 // What all tests share: the programs, and one contract service. Tests keep to
@@ -95,13 +96,27 @@ func newEnv(t testing.TB, contracts string) *env { return newEnvAt(t, contractd,
 
 func newEnvAt(t testing.TB, service *harness.Contractd, contracts string) *env {
 	t.Helper()
+	return newEnvWith(t, service, contracts, func(text string) string { return text })
+}
+
+// newEnvInSecrets is newEnv with the journal in Secrets of an API server.
+func newEnvInSecrets(t testing.TB, kube *kubefake.Server, contracts string) *env {
+	t.Helper()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	writeFile(t, kubeconfig, kube.Kubeconfig())
+	return newEnvWith(t, contractd, contracts, func(text string) string { return harness.InSecrets(text, kubefake.Namespace, kubeconfig) })
+}
+
+// newEnvWith lets a test change the configuration.
+func newEnvWith(t testing.TB, service *harness.Contractd, contracts string, change func(string) string) *env {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "c") // a socket's path has to be short
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	e := &env{TB: t, dir: dir, service: service, line: &harness.Line{}, logs: &harness.Buffer{}, configFile: filepath.Join(dir, "config.yaml")}
 	s3Proxy := e.line.Proxy(t, service.S3, "", "")
 	apiProxy := e.line.Proxy(t, service.API, service.S3, s3Proxy)
-	must(t, os.WriteFile(e.configFile, []byte(harness.ConfigText(dir, apiProxy, service.TokenFile, contracts)), 0o600))
+	must(t, os.WriteFile(e.configFile, []byte(change(harness.ConfigText(dir, apiProxy, service.TokenFile, contracts))), 0o600))
 	e.start()
 	t.Cleanup(func() { e.stop() })
 	return e
