@@ -5,6 +5,9 @@
 // fsynced 512-byte writes as the driver's journal makes. Both take turns in
 // small rounds, so that what disturbs the machine disturbs both; what is
 // compared are medians and ratios, because absolute times are the machine's.
+//
+// Given a kubeconfig, it also measures a driver whose journal is in Secrets of
+// that cluster: grants a second, memory, and API calls for each RPC.
 package main
 
 import (
@@ -29,6 +32,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
@@ -51,6 +55,7 @@ const (
 	maxIdleMiB       = 40
 	maxLiveMiB       = 64
 	maxStart         = 60 * time.Millisecond
+	minSecretsGrants = 60 // a second at concurrency 16, journal in Secrets
 )
 
 func main() {
@@ -58,6 +63,8 @@ func main() {
 	flag.IntVar(&o.serial, "serial", 600, "cycles at concurrency 1, of each side")
 	flag.IntVar(&o.parallel, "parallel", 4800, "cycles at concurrency 16, of each side")
 	flag.IntVar(&o.live, "live", 2000, "buckets and keys for the growth and memory figures, of each side")
+	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that reaches a cluster, in which the journal in Secrets is measured as well")
+	flag.StringVar(&o.namespace, "namespace", "contract-cosi", "`namespace` there, which must exist")
 	flag.StringVar(&o.out, "out", "", "`directory` for RESULTS.md and results.json; default is the command's own")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -70,8 +77,8 @@ func main() {
 }
 
 type options struct {
-	serial, parallel, live int
-	out                    string
+	serial, parallel, live     int
+	kubeconfig, namespace, out string
 }
 
 // ops are the steps of a cycle.
@@ -150,6 +157,11 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	}
 	if r.LiveMiB, err = resident(driver.PID()); err != nil {
 		return err
+	}
+	if o.kubeconfig != "" {
+		if err := r.measureSecrets(ctx, out, b, dir, config, o); err != nil {
+			return err
+		}
 	}
 	table := r.table()
 	_, _ = fmt.Fprint(out, "\n", table)
@@ -335,6 +347,107 @@ type results struct {
 	LiveMiB float64            `json:"liveMiB"`
 	StartMS float64            `json:"startMs"`
 	Calls   map[string]float64 `json:"backendCallsPerRpc"`
+
+	Secrets *secretsResults `json:"secrets,omitempty"` // nil if there was no cluster
+}
+
+// secretsResults are of a driver whose journal is in Secrets.
+type secretsResults struct {
+	SerialMS map[string]float64 `json:"serialMs"`
+	Rates    map[string]float64 `json:"perSecond"` // at concurrency 16
+	Calls    map[string]float64 `json:"apiCallsPerRpc"`
+	IdleMiB  float64            `json:"idleMiB"`
+	LiveMiB  float64            `json:"liveMiB"`
+}
+
+// measureSecrets runs a driver with its journal in Secrets: a few cycles one
+// after the other, and then each operation on all that is to live, at
+// concurrency 16.
+func (r *results) measureSecrets(ctx context.Context, out io.Writer, b harness.Binaries, dir, config string, o options) error {
+	text, err := os.ReadFile(config)
+	if err != nil {
+		return err
+	}
+	dir = filepath.Join(dir, "secrets")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	config = filepath.Join(dir, "config.yaml")
+	kubeconfig, err := filepath.Abs(o.kubeconfig)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(config, []byte(harness.InSecrets(string(text), o.namespace, kubeconfig)), 0o600); err != nil {
+		return err
+	}
+	driver, err := harness.StartDriver(ctx, b, dir, config)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = driver.Stop() }()
+	s := &secretsResults{SerialMS: map[string]float64{}, Rates: map[string]float64{}, Calls: map[string]float64{}}
+	r.Secrets = s
+	if s.IdleMiB, err = resident(driver.PID()); err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient(driver.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	d := &driven{client: cosiproto.NewProvisionerClient(conn)}
+	times, err := cycles(ctx, d, "secrets", 1, 100)
+	if err != nil {
+		return err
+	}
+	for _, op := range ops {
+		s.SerialMS[op] = median(times[op])
+	}
+	for _, op := range []string{"create", "grant", "grant again", "revoke", "delete"} {
+		before, err := metric(ctx, driver.HTTP, "contract_cosi_journal_calls_total")
+		if err != nil {
+			return err
+		}
+		if err := d.do(ctx, strings.TrimSuffix(op, " again"), "counted"); err != nil {
+			return err
+		}
+		after, err := metric(ctx, driver.HTTP, "contract_cosi_journal_calls_total")
+		if err != nil {
+			return err
+		}
+		s.Calls[op] = after - before
+	}
+	for _, op := range ops {
+		start := time.Now()
+		if err := each(o.live, func(i int) error { return d.do(ctx, op, fmt.Sprintf("kube-%d", i)) }); err != nil {
+			return err
+		}
+		s.Rates[op] = float64(o.live) / time.Since(start).Seconds()
+		if op == "grant" {
+			if s.LiveMiB, err = resident(driver.PID()); err != nil {
+				return err
+			}
+		}
+	}
+	progress(out, "journal in Secrets: %.0f grants a second at concurrency %d", s.Rates["grant"], parallelism)
+	return nil
+}
+
+// each calls do for 0 to n-1, parallelism at a time, until one fails.
+func each(n int, do func(int) error) error {
+	var next atomic.Int64
+	var group errgroup.Group
+	for range parallelism {
+		group.Go(func() error {
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				if err := do(int(i)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
 }
 
 const (
@@ -459,6 +572,11 @@ func callsPerRPC(ctx context.Context, d *driven, address string) (map[string]flo
 }
 
 func backendCalls(ctx context.Context, address string) (float64, error) {
+	return metric(ctx, address, "contract_cosi_backend_calls_total")
+}
+
+// metric is the sum of a metric's samples.
+func metric(ctx context.Context, address, name string) (float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
 	if err != nil {
 		return 0, err
@@ -471,7 +589,7 @@ func backendCalls(ctx context.Context, address string) (float64, error) {
 	text, err := io.ReadAll(resp.Body)
 	sum := 0.0
 	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "contract_cosi_backend_calls_total{") {
+		if strings.HasPrefix(line, name+"{") {
 			v, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndex(line, " ")+1:]), 64)
 			if err != nil {
 				return 0, err
@@ -558,7 +676,7 @@ func (r *results) figures() []figure {
 	atMost := func(what string, value, target float64, format string) figure {
 		return figure{what, fmt.Sprintf(format, value), "≤ " + fmt.Sprintf(format, target), value <= target}
 	}
-	return []figure{
+	out := []figure{
 		atMost("cycle at concurrency 1, driver to floor", r.SerialRatio, maxSerialRatio, "%.2f"),
 		{"throughput at concurrency 16, driver to floor", fmt.Sprintf("%.2f", r.ParallelRatio), fmt.Sprintf("≥ %.2f", minParallelRatio), r.ParallelRatio >= minParallelRatio},
 		atMost(fmt.Sprintf("driver-to-floor ratio, last 200 to first 200 of %d live", r.Live), r.Growth, maxGrowth, "%.2f"),
@@ -567,6 +685,15 @@ func (r *results) figures() []figure {
 		atMost(fmt.Sprintf("resident memory, %d buckets and keys live", r.Live), r.LiveMiB, maxLiveMiB, "%.0f MiB"),
 		atMost("start to first DriverGetInfo", r.StartMS, float64(maxStart.Milliseconds()), "%.0f ms"),
 	}
+	if s := r.Secrets; s != nil {
+		rate := s.Rates["grant"]
+		out = append(out,
+			figure{fmt.Sprintf("journal in Secrets: grants a second at concurrency %d", parallelism), fmt.Sprintf("%.0f", rate), fmt.Sprintf("≥ %d", minSecretsGrants), rate >= minSecretsGrants},
+			atMost("journal in Secrets: resident memory, idle", s.IdleMiB, maxIdleMiB, "%.0f MiB"),
+			atMost(fmt.Sprintf("journal in Secrets: resident memory, %d buckets and keys live", r.Live), s.LiveMiB, maxLiveMiB, "%.0f MiB"),
+		)
+	}
+	return out
 }
 
 func (r *results) missed() []string {
@@ -603,6 +730,15 @@ func (r *results) table() string {
 	row("floor", r.SerialFloorMS, "%.2f", true)
 	row("backend calls per RPC", r.Calls, "%.0f", false)
 	p("\n| cycles a second at concurrency %d | |\n|---|---|\n| driver | %.0f |\n| floor | %.0f |\n", parallelism, r.ParallelDriver, r.ParallelFloor)
+	if s := r.Secrets; s != nil {
+		p("\n| journal in Secrets | create | grant | grant again | revoke | delete |\n|---|---|---|---|---|---|\n")
+		p("| API calls per RPC |")
+		for _, op := range []string{"create", "grant", "grant again", "revoke", "delete"} {
+			p(" %.0f |", s.Calls[op])
+		}
+		p("\n| median in ms at concurrency 1 | %.2f | %.2f | | %.2f | %.2f |\n", s.SerialMS["create"], s.SerialMS["grant"], s.SerialMS["revoke"], s.SerialMS["delete"])
+		p("| a second at concurrency %d | %.0f | %.0f | | %.0f | %.0f |\n", parallelism, s.Rates["create"], s.Rates["grant"], s.Rates["revoke"], s.Rates["delete"])
+	}
 	p("\n| figure | measured | target |\n|---|---|---|\n")
 	for _, f := range r.figures() {
 		mark := ""
