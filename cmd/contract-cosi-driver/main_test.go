@@ -131,6 +131,11 @@ func TestCommandLineFaults(t *testing.T) {
 		"unknown version":     {[]string{"--config", p.config, "--cosi-versions", "v1alpha1,v1beta1"}, []string{`"v1beta1" is neither v1alpha1 nor v1alpha2`}},
 		"version twice":       {[]string{"--config", p.config, "--cosi-versions", "v1alpha2,v1alpha2"}, []string{"v1alpha2 is named twice"}},
 		"no version":          {[]string{"--config", p.config, "--cosi-versions", ""}, []string{`"" is neither`}},
+		"journal":             {[]string{"journal"}, []string{"say journal export or journal import"}},
+		"journal command":     {[]string{"journal", "exprot"}, []string{`"exprot"`, "say journal export or journal import"}},
+		"export what":         {[]string{"journal", "export"}, []string{"--config is missing"}},
+		"import from where":   {[]string{"journal", "import", "--config", p.config}, []string{"--input is missing"}},
+		"import from nothing": {[]string{"journal", "import", "--config", p.config, "--input", filepath.Join(p.dir, "none")}, []string{"--input:", "no such file"}},
 		"check a TCP address": {[]string{"check", "--endpoint", "tcp://127.0.0.1:1"}, []string{"is not unix:///absolute/path.sock"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -134,6 +134,29 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+func TestJournalHasOnePlace(t *testing.T) {
+	kubeconfig := tokenFile(t, "kubeconfig")
+	for name, c := range map[string]struct{ journal, want string }{
+		"none":                 {"{}", "journal: it has no place"},
+		"two":                  {"{file: /j, secrets: {namespace: cosi}}", "journal: it has two places"},
+		"relative file":        {"{file: j}", "journal.file:"},
+		"no namespace":         {"{secrets: {}}", "journal.secrets.namespace: missing"},
+		"no namespace outside": {"{secrets: {kubeconfig: " + kubeconfig + "}}", "journal.secrets.namespace: missing"},
+		"bad namespace":        {"{secrets: {namespace: A_b}}", `journal.secrets.namespace: "A_b" is not`},
+		"no such kubeconfig":   {"{secrets: {namespace: cosi, kubeconfig: /no/such/file}}", "journal.secrets.kubeconfig: open /no/such/file"},
+		"relative kubeconfig":  {"{secrets: {namespace: cosi, kubeconfig: k}}", "journal.secrets.kubeconfig:"},
+		"a limit":              {"{secrets: {namespace: cosi, qps: 5}}", "key qps is unknown here"},
+		"in a pod":             {"{secrets: {namespace: cosi}}", ""},
+		"outside":              {"{secrets: {namespace: cosi, kubeconfig: " + kubeconfig + "}}", ""},
+	} {
+		text := strings.Replace(valid(t), "{file: /var/lib/contract-cosi-driver/journal.db}", c.journal, 1)
+		_, err := config.Parse([]byte(text))
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+	}
+}
+
 // What stands at the wrong place may be a secret.
 func TestFaultsDoNotRepeatValues(t *testing.T) {
 	for _, text := range []string{

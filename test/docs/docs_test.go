@@ -60,6 +60,14 @@ func TestConfiguration(t *testing.T) {
 	if _, err := config.Parse([]byte(shown)); err != nil {
 		t.Error(err)
 	}
+	// The other place of the journal is shown in a block of its own.
+	_, rest, _ := strings.Cut(text, "\n```yaml\n")
+	before, after, _ := strings.Cut(shown, "journal:\n")
+	_, after, _ = strings.Cut(after, "backends:\n")
+	elsewhere := before + strings.Replace(block(t, rest, "yaml"), "/etc/contract-cosi-driver/kubeconfig", token, 1) + "\nbackends:\n" + after
+	if c, err := config.Parse([]byte(elsewhere)); err != nil || c.Journal.Secrets == nil {
+		t.Errorf("the journal in Secrets: %v", err)
+	}
 }
 
 func TestParameterTable(t *testing.T) {
