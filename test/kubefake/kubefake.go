@@ -132,6 +132,25 @@ func (s *Server) Forget() {
 	s.CutWatches()
 }
 
+// Restore takes the server back to an earlier state, as a backup of its
+// database does. A watch that goes on from what is now the future is refused.
+func (s *Server) Restore(secrets []corev1.Secret, revision uint64) {
+	s.mu.Lock()
+	s.revision, s.history, s.oldest, s.secrets = revision, nil, 0, map[string]corev1.Secret{}
+	for _, secret := range secrets {
+		s.secrets[secret.Name] = secret
+	}
+	s.mu.Unlock()
+	s.CutWatches()
+}
+
+// Revision is the last resourceVersion that was given.
+func (s *Server) Revision() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revision
+}
+
 // Calls returns how many calls of each verb there were, and counts anew.
 func (s *Server) Calls() map[string]int {
 	s.mu.Lock()
@@ -370,8 +389,14 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mu.Lock()
-	cut := s.cut
+	cut, future := s.cut, from > s.revision
 	s.mu.Unlock()
+	if future {
+		e := apierrors.NewTimeoutError("Too large resource version", 1)
+		e.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
+		refuse(w, e)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
 	w.(http.Flusher).Flush()

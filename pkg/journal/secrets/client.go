@@ -160,7 +160,7 @@ func (c *client) watch(ctx context.Context, labels, from string, length time.Dur
 	return w, err
 }
 
-// errGone says that the server no longer has the history that a watch asked for.
+// errGone says that the server does not have the history that a watch asked for.
 var errGone = errors.New("gone")
 
 // classes is the one table of what the API server's answers mean to the
@@ -190,7 +190,9 @@ func (c *client) classify(call string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+	// A version that the server has not reached is as good as one that it has
+	// forgotten: the cluster was restored from a backup.
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
 		return fault.Wrap(fault.Unavailable, errGone, "the Kubernetes API server has forgotten the history that the journal's watch asked for")
 	}
 	for _, class := range classes {

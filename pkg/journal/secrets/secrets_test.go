@@ -332,6 +332,31 @@ func TestManyRecords(t *testing.T) {
 	}
 }
 
+// A cluster can be restored from a backup. What is known from after it was
+// taken does not hold then.
+func TestRestoredCluster(t *testing.T) {
+	s := kubefake.Start(t)
+	j := journal.New(open(t, s, owner))
+	must(t, j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)}))
+	backup, revision := s.Secrets(), s.Revision()
+	b, err := j.Bucket(t.Context(), bucketID(1))
+	must(t, err)
+	must(t, j.Delete(t.Context(), b))
+	for i := range 5 {
+		last := &journal.Bucket{ID: bucketID(10 + i)}
+		must(t, j.SaveBucket(t.Context(), last))
+		must(t, j.Sync(t.Context(), last))
+	}
+	s.Restore(backup, revision)
+	eventually(t, "what the backup held", func() bool {
+		_, err := j.Bucket(t.Context(), bucketID(1))
+		return err == nil
+	})
+	if n, err := j.Count(t.Context(), journal.Buckets); n != 1 || err != nil {
+		t.Errorf("%d buckets, %v", n, err)
+	}
+}
+
 func terminatingCause() metav1.StatusCause {
 	return metav1.StatusCause{Type: corev1.NamespaceTerminatingCause}
 }
