@@ -2,8 +2,9 @@
 // BucketAccessClass may say, what it means, and how it is read.
 //
 // The table drives everything that speaks of parameters: parsing, the refusal
-// of unknown keys, and the reference in proto-docs/parameters.md, which
-// [Reference] writes. A class is written by a platform engineer and read by a
+// of unknown keys, the reference in proto-docs/parameters.md, which [Reference]
+// writes, and the admission policies of the chart, which pkg/params/admission
+// writes. A class is written by a platform engineer and read by a
 // machine much later, so every fault of a class is reported at once, with the
 // key it stands at and, for an unknown key, the nearest one there is.
 package params
@@ -12,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -89,6 +91,10 @@ type Parameter struct {
 	Required bool
 	// Text explains the parameter to the author of a class.
 	Text string
+	// Check is what its value has to meet.
+	Check Check
+	// Excludes are parameters that cannot stand beside this one.
+	Excludes []string
 }
 
 // row adds to a Parameter how its value gets into T.
@@ -102,9 +108,6 @@ type row[T any] struct {
 func ParseBucket(in map[string]string) (Bucket, error) {
 	out := Bucket{OnDelete: Refuse}
 	errs := bucketTable.parse(in, &out)
-	if out.ACL != "" && !out.Grants.IsZero() {
-		errs = append(errs, fmt.Errorf("acl and grant… exclude each other: S3 takes one of them"))
-	}
 	return out, invalid(BucketClass, errs)
 }
 
@@ -141,6 +144,10 @@ type table[T any] struct {
 func newTable[T any](rows []row[T]) table[T] {
 	t := table[T]{rows: rows, named: make(map[string]row[T], len(rows))}
 	for _, r := range rows {
+		for i := range r.Check.Rules {
+			rule := &r.Check.Rules[i]
+			rule.compiled = regexp.MustCompile(rule.Expression())
+		}
 		t.named[r.Name] = r
 	}
 	return t
@@ -153,14 +160,29 @@ func (t table[T]) parse(in map[string]string, out *T) []error {
 			errs = append(errs, fmt.Errorf("%s is missing: %s", r.Name, r.Text))
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(in)) {
-		r, ok := t.named[key]
-		if !ok {
-			errs = append(errs, unknown(key, slices.Sorted(maps.Keys(t.named))))
+	for _, r := range t.rows {
+		value, given := in[r.Name]
+		if !given {
 			continue
 		}
-		if err := r.set(out, in[key]); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", key, err))
+		faults := r.Check.faults(value)
+		if len(faults) == 0 {
+			if err := r.set(out, value); err != nil {
+				faults = []string{err.Error()}
+			}
+		}
+		for _, f := range faults {
+			errs = append(errs, fmt.Errorf("%s: %s", r.Name, f))
+		}
+		for _, other := range r.Excludes {
+			if _, both := in[other]; both {
+				errs = append(errs, fmt.Errorf("%s and %s exclude each other", r.Name, other))
+			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(in)) {
+		if _, known := t.named[key]; !known {
+			errs = append(errs, unknown(key, slices.Sorted(maps.Keys(t.named))))
 		}
 	}
 	return errs
@@ -214,11 +236,13 @@ func editDistance(a, b string) int {
 	return last[len(b)]
 }
 
+// quoted is how many characters of a value a message shows.
+const quoted = 60
+
 // quote keeps what a class says short in a message.
 func quote(s string) string {
-	const most = 60
-	if len(s) > most {
-		s = s[:most] + "…"
+	if characters := []rune(s); len(characters) > quoted {
+		s = string(characters[:quoted]) + "…"
 	}
 	return fmt.Sprintf("%q", s)
 }

@@ -3,7 +3,6 @@ package params
 import (
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -16,11 +15,15 @@ const (
 	maxTags        = 49       // S3 takes 50 tags a bucket; one is the driver's
 	maxTagKey      = 128
 	maxTagValue    = 256
+	maxGrantees    = 100  // Amazon S3 User Guide, "Access control list overview": 100 grants
 	maxPrefixBytes = 1024 // the longest object key
 	maxSourceIPs   = 64
 )
 
 const grantees = "comma-separated `id=…`, `uri=…` or `emailAddress=…`"
+
+// grantNames are the explicit ACL grants, which a canned ACL excludes.
+var grantNames = []string{"grantRead", "grantWrite", "grantReadACP", "grantWriteACP", "grantFullControl"}
 
 // bucketTable is what a BucketClass may say.
 var bucketTable = newTable(bucketRows())
@@ -28,39 +31,35 @@ var bucketTable = newTable(bucketRows())
 func bucketRows() []row[Bucket] {
 	grant := func(name, permission string, list func(*Grants) *[]string) row[Bucket] {
 		return row[Bucket]{
-			Parameter{Name: name, Class: BucketClass, Type: grantees, Text: "grants " + permission + " on the bucket to others by ACL"},
-			func(b *Bucket, v string) (err error) { *list(&b.Grants), err = parseGrantees(v); return err },
+			Parameter{Name: name, Class: BucketClass, Type: grantees, Text: "grants " + permission + " on the bucket to others by ACL",
+				Check: Check{List: true, MaxItems: maxGrantees, Rules: []Rule{
+					{Pattern: `(id|uri|emailAddress)="*[^"].*`, Fault: "is not id=…, uri=… or emailAddress=…"},
+				}}},
+			func(b *Bucket, v string) error { *list(&b.Grants) = grantList(v); return nil },
 		}
 	}
 	return []row[Bucket]{
 		{
 			Parameter{Name: "contract", Class: BucketClass, Type: "DNS label", Required: true,
-				Text: "the contract that the bucket is made under, as the driver's configuration names it"},
-			func(b *Bucket, v string) error {
-				if !cosi.IsLabel(v) {
-					return fmt.Errorf("%s is not a contract's name: lower-case letters, digits and hyphens", quote(v))
-				}
-				b.Contract = v
-				return nil
-			},
+				Text: "the contract that the bucket is made under, as the driver's configuration names it",
+				Check: Check{Rules: []Rule{{
+					Pattern: `[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?`,
+					Fault:   "is not a contract's name: lower-case letters, digits and hyphens",
+				}}}},
+			func(b *Bucket, v string) error { b.Contract = v; return nil },
 		},
 		{
 			Parameter{Name: "region", Class: BucketClass, Type: "region name", Default: "the contract's region",
-				Text: "where the bucket is made; it must be a region of the contract"},
-			func(b *Bucket, v string) error {
-				if v == "" || len(v) > 63 || strings.ContainsAny(v, " \t\n/") {
-					return fmt.Errorf("%s is not a region's name", quote(v))
-				}
-				b.Region = v
-				return nil
-			},
+				Text:  "where the bucket is made; it must be a region of the contract",
+				Check: Check{Rules: []Rule{{Pattern: `[^ \t\n/]{1,63}`, Fault: "is not a region's name"}}}},
+			func(b *Bucket, v string) error { b.Region = v; return nil },
 		},
 		{
 			Parameter{Name: "acl", Class: BucketClass, Type: "`private`, `public-read`, `public-read-write` or `authenticated-read`",
-				Text: "S3's canned ACL for the bucket; not together with a grant"},
-			func(b *Bucket, v string) error {
-				return oneOf(&b.ACL, v, "private", "public-read", "public-read-write", "authenticated-read")
-			},
+				Text:     "S3's canned ACL for the bucket; not together with a grant",
+				Check:    Check{OneOf: []string{"private", "public-read", "public-read-write", "authenticated-read"}},
+				Excludes: grantNames},
+			func(b *Bucket, v string) error { b.ACL = v; return nil },
 		},
 		grant("grantRead", "READ", func(g *Grants) *[]string { return &g.Read }),
 		grant("grantWrite", "WRITE", func(g *Grants) *[]string { return &g.Write }),
@@ -69,23 +68,36 @@ func bucketRows() []row[Bucket] {
 		grant("grantFullControl", "FULL_CONTROL", func(g *Grants) *[]string { return &g.FullControl }),
 		{
 			Parameter{Name: "policy", Class: BucketClass, Type: "JSON document, at most 20 KiB",
-				Text: "the bucket policy; every `${bucket}` in it is replaced with the bucket's name"},
+				Text: "the bucket policy; every `${bucket}` in it is replaced with the bucket's name",
+				// What a document of JSON says is for CanonicalPolicy to read.
+				Check: Check{MaxBytes: maxPolicyBytes, Rules: []Rule{
+					{Pattern: `[ \t\r\n]*\{.*\}[ \t\r\n]*`, Fault: "is not a JSON object"},
+					{Pattern: `.*(Statement|\\u).*`, Fault: "has no Statement"},
+				}}},
 			func(b *Bucket, v string) (err error) { b.Policy, err = CanonicalPolicy(v); return err },
 		},
 		{
 			Parameter{Name: "versioning", Class: BucketClass, Type: "`Enabled` or `Suspended`", Default: "never enabled",
-				Text: "whether the bucket keeps the versions of its objects"},
-			func(b *Bucket, v string) error { return oneOf(&b.Versioning, v, "Enabled", "Suspended") },
+				Text:  "whether the bucket keeps the versions of its objects",
+				Check: Check{OneOf: []string{"Enabled", "Suspended"}}},
+			func(b *Bucket, v string) error { b.Versioning = v; return nil },
 		},
 		{
 			Parameter{Name: "tags", Class: BucketClass, Type: "comma-separated `key=value`, at most 49",
-				Text: "tags of the bucket, beside the driver's own `" + cosi.OwnerTag + "`"},
-			func(b *Bucket, v string) (err error) { b.Tags, err = parseTags(v); return err },
+				Text: "tags of the bucket, beside the driver's own `" + cosi.OwnerTag + "`",
+				Check: Check{List: true, MaxItems: maxTags, UniqueKeys: true, Rules: []Rule{
+					{Pattern: `[^=]+=.*`, Fault: "is not key=value"},
+					{Pattern: fmt.Sprintf(`[^=]{1,%d}=.{0,%d}`, maxTagKey, maxTagValue),
+						Fault: fmt.Sprintf("is too long: S3 takes %d characters for the key and %d for the value", maxTagKey, maxTagValue)},
+					{Pattern: `((?i:aws:)|contract-cosi-driver/).*`, Not: true, Fault: "is reserved"},
+				}}},
+			func(b *Bucket, v string) error { b.Tags = tagMap(v); return nil },
 		},
 		{
 			Parameter{Name: "onDelete", Class: BucketClass, Type: "`refuse` or `empty`", Default: "`refuse`",
-				Text: "what happens when a bucket that still holds objects is deleted: it is refused, or the objects are deleted with it"},
-			func(b *Bucket, v string) error { return oneOf(&b.OnDelete, v, Refuse, Empty) },
+				Text:  "what happens when a bucket that still holds objects is deleted: it is refused, or the objects are deleted with it",
+				Check: Check{OneOf: []string{string(Refuse), string(Empty)}}},
+			func(b *Bucket, v string) error { b.OnDelete = OnDelete(v); return nil },
 		},
 	}
 }
@@ -97,40 +109,28 @@ func accessRows() []row[Access] {
 	return []row[Access]{
 		{
 			Parameter{Name: "access", Class: BucketAccessClass, Type: "`ReadWrite`, `ReadOnly` or `WriteOnly`", Default: "`ReadWrite`",
-				Text: "what the key may do with the objects of the bucket; no key may change the bucket itself. In v1alpha2 the BucketAccess asks for a mode, and `ReadOnly` and `WriteOnly` allow no other"},
-			func(a *Access, v string) error {
-				return oneOf(&a.Mode, v, cosi.ReadWrite, cosi.ReadOnly, cosi.WriteOnly)
-			},
+				Text:  "what the key may do with the objects of the bucket; no key may change the bucket itself. In v1alpha2 the BucketAccess asks for a mode, and `ReadOnly` and `WriteOnly` allow no other",
+				Check: Check{OneOf: []string{string(cosi.ReadWrite), string(cosi.ReadOnly), string(cosi.WriteOnly)}}},
+			func(a *Access, v string) error { a.Mode = cosi.AccessMode(v); return nil },
 		},
 		{
 			Parameter{Name: "prefix", Class: BucketAccessClass, Type: "beginning of an object key",
-				Text: "limits the key to objects whose key begins so"},
-			func(a *Access, v string) error {
-				if v == "" || len(v) > maxPrefixBytes || strings.ContainsAny(v, "*?\x00") {
-					return fmt.Errorf("%s is not the beginning of an object key: 1 to %d bytes without * and ?", quote(v), maxPrefixBytes)
-				}
-				a.Prefix = v
-				return nil
-			},
+				Text: "limits the key to objects whose key begins so",
+				Check: Check{MaxBytes: maxPrefixBytes, Rules: []Rule{{
+					Pattern: `[^*?\x00]+`,
+					Fault:   fmt.Sprintf("is not the beginning of an object key: 1 to %d bytes without * and ?", maxPrefixBytes),
+				}}}},
+			func(a *Access, v string) error { a.Prefix = v; return nil },
 		},
 		{
 			Parameter{Name: "sourceIP", Class: BucketAccessClass, Type: "comma-separated addresses or CIDR blocks", Default: "anywhere",
-				Text: "where requests with the key may come from"},
-			func(a *Access, v string) (err error) { a.SourceIP, err = parseAddresses(v); return err },
+				Text: "where requests with the key may come from",
+				Check: Check{List: true, MaxItems: maxSourceIPs, Rules: []Rule{
+					{Address: true, Fault: "is neither an address nor a CIDR block"},
+				}}},
+			func(a *Access, v string) error { a.SourceIP = blocks(v); return nil },
 		},
 	}
-}
-
-func oneOf[S ~string](dst *S, v string, allowed ...S) error {
-	if !slices.Contains(allowed, S(v)) {
-		texts := make([]string, len(allowed))
-		for i, a := range allowed {
-			texts[i] = string(a)
-		}
-		return fmt.Errorf("%s is not one of %s", quote(v), strings.Join(texts, ", "))
-	}
-	*dst = S(v)
-	return nil
 }
 
 // CanonicalPolicy checks that text is a bucket policy document as far as every
@@ -183,61 +183,34 @@ func (b Bucket) PolicyFor(bucket string) string {
 	return strings.ReplaceAll(b.Policy, "${bucket}", bucket)
 }
 
-func parseTags(v string) (map[string]string, error) {
+// The functions below read lists that have passed their Check.
+
+func tagMap(v string) map[string]string {
 	tags := map[string]string{}
-	for _, pair := range strings.Split(v, ",") {
-		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
-		switch {
-		case !ok || key == "":
-			return nil, fmt.Errorf("%s is not key=value", quote(pair))
-		case len(key) > maxTagKey || len(value) > maxTagValue:
-			return nil, fmt.Errorf("tag %s is too long: S3 takes %d bytes for the key and %d for the value", quote(key), maxTagKey, maxTagValue)
-		case strings.HasPrefix(key, "contract-cosi-driver/") || strings.HasPrefix(strings.ToLower(key), "aws:"):
-			return nil, fmt.Errorf("tag %s is reserved", quote(key))
-		}
-		if _, twice := tags[key]; twice {
-			return nil, fmt.Errorf("tag %s is given twice", quote(key))
-		}
+	for _, pair := range items(v) {
+		key, value, _ := strings.Cut(pair, "=")
 		tags[key] = value
 	}
-	if len(tags) > maxTags {
-		return nil, fmt.Errorf("%d tags; at most %d fit beside the driver's own", len(tags), maxTags)
-	}
-	return tags, nil
+	return tags
 }
 
-func parseGrantees(v string) ([]string, error) {
+func grantList(v string) []string {
 	var list []string
-	for _, grantee := range strings.Split(v, ",") {
-		kind, who, ok := strings.Cut(strings.TrimSpace(grantee), "=")
-		who = strings.Trim(who, `"`)
-		if !ok || who == "" || !slices.Contains([]string{"id", "uri", "emailAddress"}, kind) {
-			return nil, fmt.Errorf("%s is not id=…, uri=… or emailAddress=…", quote(grantee))
-		}
-		list = append(list, kind+"="+who)
+	for _, grantee := range items(v) {
+		kind, who, _ := strings.Cut(grantee, "=")
+		list = append(list, kind+"="+strings.Trim(who, `"`))
 	}
 	slices.Sort(list)
-	return slices.Compact(list), nil
+	return slices.Compact(list)
 }
 
-func parseAddresses(v string) ([]string, error) {
+func blocks(v string) []string {
 	var list []string
-	for _, text := range strings.Split(v, ",") {
-		text = strings.TrimSpace(text)
-		block, err := netip.ParsePrefix(text)
-		if err != nil {
-			address, addressErr := netip.ParseAddr(text)
-			if addressErr != nil || address.Zone() != "" {
-				return nil, fmt.Errorf("%s is neither an address nor a CIDR block", quote(text))
-			}
-			block = netip.PrefixFrom(address, address.BitLen())
+	for _, text := range items(v) {
+		if block, ok := parseAddress(text); ok {
+			list = append(list, block.String())
 		}
-		list = append(list, block.Masked().String())
 	}
 	slices.Sort(list)
-	list = slices.Compact(list)
-	if len(list) > maxSourceIPs {
-		return nil, fmt.Errorf("%d blocks; at most %d are allowed", len(list), maxSourceIPs)
-	}
-	return list, nil
+	return slices.Compact(list)
 }
