@@ -30,7 +30,8 @@ var levels = map[string]int{
 	"pkg/config":   2,
 	"pkg/contract": 2,
 
-	"pkg/journal": 3, // a record keeps the parameters it was made with
+	"pkg/journal":          3, // a record keeps the parameters it was made with
+	"pkg/params/admission": 3,
 
 	"pkg/journal/secrets":      4,
 	"pkg/journal/journaltest":  4,

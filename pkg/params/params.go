@@ -236,13 +236,13 @@ func editDistance(a, b string) int {
 	return last[len(b)]
 }
 
-// quoted is how many characters of a value a message shows.
-const quoted = 60
+// Quoted is how many characters of a value a message shows.
+const Quoted = 60
 
 // quote keeps what a class says short in a message.
 func quote(s string) string {
-	if characters := []rune(s); len(characters) > quoted {
-		s = string(characters[:quoted]) + "…"
+	if characters := []rune(s); len(characters) > Quoted {
+		s = string(characters[:Quoted]) + "…"
 	}
 	return fmt.Sprintf("%q", s)
 }

@@ -1,0 +1,247 @@
+// Package admission writes the table of class parameters as admission policies
+// in CEL, so that the API server refuses a class that the driver would refuse,
+// when it is applied and with the driver's own text.
+//
+// What it writes is a template of the Helm chart: the driver's name is the
+// chart's to say. Three texts differ from the driver's. An unknown key is
+// answered with all known ones and not with the nearest, several unknown keys
+// come in any order, and what is wrong inside a policy document only the driver
+// tells.
+package admission
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
+)
+
+// Template returns the chart's template of the policies.
+func Template() string {
+	var b strings.Builder
+	b.WriteString("{{- /* Written by `make generate` from the table in pkg/params; edit that. */ -}}\n")
+	b.WriteString("{{- if .Values.admission.enabled }}\n")
+	writePolicy(&b, params.BucketClass, "bucketclasses", []validation{{
+		"variables.class.deletionPolicy in ['Retain', 'Delete']",
+		"'deletionPolicy: ' + strings.quote(variables.class.deletionPolicy) + ' is not one of Retain, Delete'",
+		"deletionPolicy is not one of Retain, Delete",
+	}})
+	writePolicy(&b, params.BucketAccessClass, "bucketaccessclasses", []validation{{
+		"variables.class.authenticationType == 'Key'",
+		"'authenticationType: ' + strings.quote(variables.class.authenticationType) + ' is not supported by this driver; set authenticationType: Key'",
+		"authenticationType is not Key",
+	}})
+	b.WriteString("{{- if .Capabilities.APIVersions.Has \"admissionregistration.k8s.io/v1/MutatingAdmissionPolicy\" }}\n")
+	writeDefaults(&b, params.BucketClass, "bucketclasses")
+	writeDefaults(&b, params.BucketAccessClass, "bucketaccessclasses")
+	b.WriteString("{{- end }}\n{{- end }}\n")
+	return b.String()
+}
+
+// validation is one that is not about parameters: what must hold, the text if
+// it does not, and the text if that cannot be told.
+type validation struct{ expression, message, fallback string }
+
+// Parts of expressions that need no parameter. A class of v1alpha1 has its
+// fields at the top, one of v1alpha2 in spec.
+const (
+	class      = "has(object.spec) ? object.spec : object"
+	parameters = "has(variables.class.parameters) ? variables.class.parameters : {}"
+	// An unchanged class is left alone, so that one from before the policy can
+	// still get a label, and can be deleted.
+	changed = "oldObject == null || (has(object.spec) ? object.spec != oldObject.spec : " +
+		"object.driverName != oldObject.driverName || object.?parameters != oldObject.?parameters)"
+	// The released sidecars compare names without case.
+	ours = "(has(object.spec) ? object.spec : object).driverName.lowerAscii() == '{{ .Values.config.driver.name }}'"
+)
+
+func writePolicy(b *strings.Builder, of params.Class, resource string, also []validation) {
+	name := "{{ include \"contract-cosi-driver.name\" . }}-" + resource
+	writeHead(b, "ValidatingAdmissionPolicy", name)
+	writeMatch(b, resource)
+	b.WriteString("  variables:\n")
+	variable(b, "class", class)
+	variable(b, "parameters", parameters)
+	parts := []string{"variables.missing"}
+	var missing, known []string
+	for _, p := range table(of) {
+		known = append(known, p.Name)
+		if p.Required {
+			missing = append(missing, fmt.Sprintf("(%s ? [] : [%s])", given(p.Name), text(p.Name+" is missing: "+p.Text)))
+		}
+	}
+	variable(b, "missing", strings.Join(append([]string{"[]"}, missing...), " + "))
+	for _, p := range table(of) {
+		writeParameter(b, p)
+		parts = append(parts, "variables."+p.Name)
+		for _, other := range p.Excludes {
+			parts = append(parts, fmt.Sprintf("(%s && %s ? [%s] : [])", given(p.Name), given(other), text(p.Name+" and "+other+" exclude each other")))
+		}
+	}
+	slices.Sort(known)
+	variable(b, "unknown", fmt.Sprintf("variables.parameters.map(k, k).filter(k, !(k in %s)).map(k, %s + %s)",
+		list(known), quote("k"), text(" is unknown; known are "+strings.Join(known, ", "))))
+	variable(b, "faults", strings.Join(append(parts, "variables.unknown"), "\n+ "))
+	b.WriteString("  validations:\n")
+	for _, v := range append([]validation{{
+		"variables.faults.size() == 0",
+		text(string(of)+" parameters: ") + " + variables.faults.join('; ')",
+		string(of) + " parameters: unknown or malformed",
+	}}, also...) {
+		fmt.Fprintf(b, "    - expression: %s\n      messageExpression: %s\n      message: %s\n      reason: Invalid\n",
+			strconv.Quote(v.expression), strconv.Quote(v.message), strconv.Quote(v.fallback))
+	}
+	writeHead(b, "ValidatingAdmissionPolicyBinding", name)
+	fmt.Fprintf(b, "  policyName: %s\n  validationActions: [Deny]\n", name)
+}
+
+func writeHead(b *strings.Builder, kind, name string) {
+	fmt.Fprintf(b, `---
+apiVersion: admissionregistration.k8s.io/v1
+kind: %s
+metadata:
+  name: %s
+  labels: {{- include "contract-cosi-driver.labels" . | nindent 4 }}
+spec:
+`, kind, name)
+}
+
+func writeMatch(b *strings.Builder, resource string) {
+	fmt.Fprintf(b, `  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+      - apiGroups: [objectstorage.k8s.io]
+        apiVersions: [v1alpha1, v1alpha2]
+        operations: [CREATE, UPDATE]
+        resources: [%s]
+  matchConditions:
+    - name: this-driver
+      expression: %s
+    - name: changed
+      expression: %s
+`, resource, quoteTemplate(ours), quoteTemplate(changed))
+}
+
+// quoteTemplate quotes what holds a template's braces, which no escape may touch.
+func quoteTemplate(s string) string { return `"` + s + `"` }
+
+func variable(b *strings.Builder, name, expression string) {
+	fmt.Fprintf(b, "    - name: %s\n      expression: |-\n        %s\n", name, strings.ReplaceAll(expression, "\n", "\n        "))
+}
+
+// writeParameter writes the variable that lists the faults of one parameter.
+func writeParameter(b *strings.Builder, p params.Parameter) {
+	value := "variables.parameters[" + text(p.Name) + "]"
+	texts := "[" + value + "]"
+	if p.Check.List {
+		variable(b, p.Name+"Items", fmt.Sprintf("%s ? %s.split(',').map(i, i.trim()) : []", given(p.Name), value))
+		texts = "variables." + p.Name + "Items"
+	}
+	// From the last to the first of what params looks at, each in the else of
+	// the one before.
+	faults := "[]"
+	if p.Check.UniqueKeys {
+		keys := texts + ".map(i, i.split('=')[0])"
+		faults = fmt.Sprintf("%s.exists(k, %s.filter(o, o == k).size() > 1) ? ['a key is given twice'] : []", keys, keys)
+	}
+	if len(p.Check.Rules) > 0 {
+		each := "''"
+		for _, r := range slices.Backward(p.Check.Rules) {
+			each = fmt.Sprintf("%s ? %s + %s : %s", broken(r), quote("i"), text(" "+r.Fault), each)
+		}
+		broken := fmt.Sprintf("%s.map(i, %s).filter(f, f != '')", texts, each)
+		if faults == "[]" {
+			faults = broken
+		} else {
+			faults = fmt.Sprintf("%s.size() > 0 ? %s\n: %s", broken, broken, faults)
+		}
+	}
+	if n := p.Check.MaxItems; n > 0 {
+		faults = fmt.Sprintf("%s.size() > %d ? [string(%s.size()) + ' items; at most %d are allowed']\n: %s", texts, n, texts, n, faults)
+	}
+	if of := p.Check.OneOf; len(of) > 0 {
+		faults = fmt.Sprintf("!(%s in %s) ? %s.map(i, %s + %s)\n: %s", value, list(of), texts, quote("i"), text(" is not one of "+strings.Join(of, ", ")), faults)
+	}
+	if n := p.Check.MaxBytes; n > 0 {
+		faults = fmt.Sprintf("bytes(%s).size() > %d ? [string(bytes(%s).size()) + ' bytes; at most %d are allowed']\n: %s", value, n, value, n, faults)
+	}
+	variable(b, p.Name, fmt.Sprintf("(!(%s) ? []\n: %s).map(f, %s + f)", given(p.Name), faults, text(p.Name+": ")))
+}
+
+func broken(r params.Rule) string {
+	switch {
+	case r.Address:
+		return "!(isIP(i) || isCIDR(i))"
+	case r.Not:
+		return "i.matches(" + text(r.Expression()) + ")"
+	}
+	return "!i.matches(" + text(r.Expression()) + ")"
+}
+
+// writeDefaults writes the policy that puts literal defaults into a class, so
+// that what it means can be read in it.
+func writeDefaults(b *strings.Builder, of params.Class, resource string) {
+	var defaults []string
+	for _, p := range table(of) {
+		if value := strings.Trim(p.Default, "`"); slices.Contains(p.Check.OneOf, value) {
+			defaults = append(defaults, text(p.Name)+": "+text(value))
+		}
+	}
+	name := "{{ include \"contract-cosi-driver.name\" . }}-" + resource + "-defaults"
+	writeHead(b, "MutatingAdmissionPolicy", name)
+	fmt.Fprintf(b, `  failurePolicy: Fail
+  reinvocationPolicy: Never
+  matchConstraints:
+    resourceRules:
+      - apiGroups: [objectstorage.k8s.io]
+        apiVersions: [v1alpha1, v1alpha2]
+        operations: [CREATE, UPDATE]
+        resources: [%s]
+  matchConditions:
+    - name: this-driver
+      expression: %s
+  variables:
+`, resource, quoteTemplate(ours))
+	variable(b, "class", class)
+	variable(b, "parameters", parameters)
+	variable(b, "defaults", "{"+strings.Join(defaults, ", ")+"}")
+	// What has been put in stays in when the file is replaced; nothing is put
+	// into a class that is there already, which cannot be changed.
+	variable(b, "wanted", "variables.defaults.map(k, k).filter(k, !(k in variables.parameters) && (oldObject == null ||\n"+
+		"k in (has(oldObject.spec) ? oldObject.spec : oldObject).?parameters.orValue({})))")
+	b.WriteString("  mutations:\n    - patchType: JSONPatch\n      jsonPatch:\n        expression: |-\n")
+	for _, line := range []string{
+		"(has(variables.class.parameters) || variables.wanted.size() == 0 ? [] : [JSONPatch{op: 'add',",
+		"  path: has(object.spec) ? '/spec/parameters' : '/parameters', value: {}}])",
+		"+ variables.wanted.map(k, JSONPatch{op: 'add',",
+		"  path: (has(object.spec) ? '/spec/parameters/' : '/parameters/') + k, value: variables.defaults[k]})",
+	} {
+		b.WriteString("          " + line + "\n")
+	}
+	writeHead(b, "MutatingAdmissionPolicyBinding", name)
+	fmt.Fprintf(b, "  policyName: %s\n", name)
+}
+
+func table(of params.Class) []params.Parameter {
+	return slices.DeleteFunc(params.Table(), func(p params.Parameter) bool { return p.Class != of })
+}
+
+func given(name string) string { return text(name) + " in variables.parameters" }
+
+// quote is what params does with a value in a message.
+func quote(v string) string {
+	return fmt.Sprintf("strings.quote(%s.size() > %d ? %s.substring(0, %d) + '…' : %s)", v, params.Quoted, v, params.Quoted, v)
+}
+
+// text is a literal of CEL, which reads Go's.
+func text(s string) string { return strconv.Quote(s) }
+
+func list(texts []string) string {
+	quoted := make([]string, len(texts))
+	for i, t := range texts {
+		quoted[i] = text(t)
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}

@@ -1,0 +1,270 @@
+package deploy
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+)
+
+// variants are the installations that deploy/manifests shows.
+func variants() map[string]values {
+	own := values{"configSecret": release + "-config"}
+	return map[string]values{
+		"v1alpha1":   own,
+		"v1alpha2":   with(own, "sidecar.version", "v1alpha2"),
+		"evaluation": with(values{}, "evaluation", values{"enabled": true, "token": "evaluation"}),
+	}
+}
+
+// Everything under deploy that is written by a machine.
+func TestGenerated(t *testing.T) {
+	want := map[string]string{chartDir + "/README.md": chartReadme(t)}
+	dir := root + "/deploy/manifests"
+	for name, v := range variants() {
+		for file, text := range manifests(t, v) {
+			want[filepath.Join(dir, name, file)] = text
+		}
+	}
+	if *update {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		for file, text := range want {
+			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for file, text := range want {
+		have, err := os.ReadFile(file)
+		if err != nil {
+			t.Error(err)
+		} else if string(have) != text {
+			t.Errorf("%s is stale; run make generate", file)
+		}
+	}
+	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && want[filepath.Clean(file)] == "" {
+			t.Errorf("%s is generated no more; run make generate", file)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// manifests are the files of one variant, for kustomize.
+func manifests(t *testing.T, v values) map[string]string {
+	t.Helper()
+	const head = "# Rendered from deploy/chart by `make generate`; edit that.\n"
+	out := map[string]string{"namespace.yaml": head + fmt.Sprintf(`apiVersion: v1
+kind: Namespace
+metadata:
+  name: %s
+  labels:
+    pod-security.kubernetes.io/enforce: restricted
+`, namespace)}
+	resources := []string{"namespace.yaml"}
+	for file, text := range mustRender(t, v) {
+		if filepath.Ext(file) != ".yaml" {
+			continue
+		}
+		var keep, defaults []string
+		for _, d := range documents(text) {
+			if strings.HasPrefix(kindOf(d), "MutatingAdmissionPolicy") {
+				defaults = append(defaults, strings.TrimSpace(d)+"\n")
+			} else {
+				keep = append(keep, strings.TrimSpace(d)+"\n")
+			}
+		}
+		if len(keep) > 0 {
+			out[file] = head + strings.Join(keep, "---\n")
+			resources = append(resources, file)
+		}
+		if len(defaults) > 0 {
+			out["admission-defaults.yaml"] = head + strings.Join(defaults, "---\n")
+		}
+	}
+	slices.Sort(resources[1:])
+	out["kustomization.yaml"] = head +
+		"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: " + namespace +
+		"\nresources:\n  - " + strings.Join(resources, "\n  - ") +
+		"\n  # - admission-defaults.yaml # where the API server has MutatingAdmissionPolicy v1: Kubernetes 1.36\n"
+	return out
+}
+
+// Every value has its text and is checked, and every text has its value.
+func TestSchema(t *testing.T) {
+	t.Parallel()
+	inSchema := map[string]bool{}
+	for _, row := range valueRows(t) {
+		inSchema[row.path] = true
+		if row.text == "" {
+			t.Errorf("%s has no description in values.schema.json", row.path)
+		}
+	}
+	var walk func(at string, v any)
+	walk = func(at string, v any) {
+		if below, ok := v.(map[string]any); ok && !inSchema[at] {
+			for key, v := range below {
+				walk(strings.TrimPrefix(at+"."+key, "."), v)
+			}
+			return
+		}
+		if !inSchema[at] {
+			t.Errorf("%s is in values.yaml and not in values.schema.json", at)
+		}
+	}
+	walk("", map[string]any(loadChart(t).Values))
+}
+
+func TestLint(t *testing.T) {
+	t.Parallel()
+	for name, v := range variants() {
+		result := lint.All(chartDir, v, namespace, true)
+		for _, m := range result.Messages {
+			if m.Severity > support.InfoSev {
+				t.Errorf("%s: %s", name, m)
+			}
+		}
+	}
+}
+
+type valueRow struct{ path, kind, def, text string }
+
+// valueRows are the leaves of the schema, with the defaults of values.yaml.
+func valueRows(t *testing.T) []valueRow {
+	t.Helper()
+	type node struct {
+		Ref         string          `json:"$ref"`
+		Type        string          `json:"type"`
+		Enum        []string        `json:"enum"`
+		Description string          `json:"description"`
+		Properties  map[string]node `json:"properties"`
+	}
+	text, err := os.ReadFile(chartDir + "/values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var top node
+	if err := json.Unmarshal(text, &top); err != nil {
+		t.Fatal(err)
+	}
+	var rows []valueRow
+	var walk func(at string, n node, def any)
+	walk = func(at string, n node, def any) {
+		if len(n.Properties) > 0 {
+			below, _ := def.(map[string]any)
+			for _, key := range slices.Sorted(maps.Keys(n.Properties)) {
+				walk(strings.TrimPrefix(at+"."+key, "."), n.Properties[key], below[key])
+			}
+			return
+		}
+		kind := n.Type
+		switch {
+		case len(n.Enum) > 0:
+			kind = "`" + strings.Join(n.Enum, "`, `") + "`"
+		case strings.HasSuffix(n.Ref, "/resources"):
+			kind = "object"
+		case n.Ref != "":
+			kind = "string"
+		}
+		shown := ""
+		if def != nil {
+			encoded, err := json.Marshal(def)
+			if err != nil {
+				t.Fatal(err)
+			}
+			shown = "`" + string(encoded) + "`"
+		}
+		rows = append(rows, valueRow{at, kind, shown, n.Description})
+	}
+	walk("", top, map[string]any(loadChart(t).Values))
+	return rows
+}
+
+func chartReadme(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString(`# The chart
+
+<!-- Written by ` + "`make generate`" + ` from values.schema.json, values.yaml and templates/rbac.yaml; edit those. -->
+
+What to do with it is in the [guide](../README.md).
+
+## Values
+
+| value | type | default | meaning |
+|---|---|---|---|
+`)
+	for _, r := range valueRows(t) {
+		if r.path != "global" {
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", r.path, r.kind, r.def, r.text)
+		}
+	}
+	b.WriteString(`
+## Permissions
+
+A pod has one ServiceAccount. The driver's role and the sidecar's are two objects, bound to that one account, and its
+token is mounted only into containers that need it. So each container could do what the other may; the containers of a
+pod share a socket and are trusted alike. Who wants them apart has two ways: ` + "`journal.persistentVolumeClaim`" + ` takes the
+driver's role and its token away, and ` + "`sidecar.kubeconfigSecret`" + ` gives the sidecar an account of its own.
+`)
+	for _, v := range []string{"v1alpha1", "v1alpha2"} {
+		fmt.Fprintf(&b, "\n### With v%s's sidecar\n\n| role | of | verb | resource | reason |\n|---|---|---|---|---|\n", strings.TrimPrefix(v, "v"))
+		for _, r := range permissions(t, mustRender(t, variants()[v])["rbac.yaml"]) {
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", r.kind, r.of, r.verb, r.resource, r.reason)
+		}
+	}
+	return b.String()
+}
+
+type permission struct{ kind, of, verb, resource, reason string }
+
+// permissions are the verbs of rendered roles, each with the comment beside it.
+func permissions(t *testing.T, text string) []permission {
+	t.Helper()
+	var out []permission
+	for _, d := range documents(text) {
+		var role struct {
+			Kind     string
+			Metadata struct{ Name string }
+			Rules    []struct {
+				APIGroups []string `yaml:"apiGroups"`
+				Resources []string
+				Verbs     yaml.Node
+			}
+		}
+		if err := yaml.Unmarshal([]byte(d), &role); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range role.Rules {
+			for _, verb := range rule.Verbs.Content {
+				reason := strings.TrimSpace(strings.TrimPrefix(verb.LineComment, "#"))
+				if reason == "" {
+					t.Errorf("%s %s: %s of %v has no reason", role.Kind, role.Metadata.Name, verb.Value, rule.Resources)
+				}
+				resource := strings.Join(rule.Resources, ", ")
+				if group := strings.Join(slices.DeleteFunc(rule.APIGroups, func(g string) bool { return g == "" }), ", "); group != "" {
+					resource += " (" + group + ")"
+				}
+				out = append(out, permission{role.Kind, strings.TrimPrefix(role.Metadata.Name, release+"-"), verb.Value, resource, reason})
+			}
+		}
+	}
+	return out
+}
