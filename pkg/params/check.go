@@ -18,7 +18,7 @@ type Check struct {
 	// List says that the value is a list, separated by commas. White space
 	// around an item does not count.
 	List bool
-	// MaxBytes bounds the value, and MaxItems a list; 0 is no bound.
+	// MaxBytes bounds the value, 0 does not; MaxItems bounds a list, every one.
 	MaxBytes, MaxItems int
 	// UniqueKeys says that the items are key=value and that no key may come twice.
 	UniqueKeys bool
@@ -66,7 +66,7 @@ func (c Check) faults(value string) []string {
 		texts = items(value)
 	}
 	if c.MaxItems > 0 && len(texts) > c.MaxItems {
-		return []string{fmt.Sprintf("%d items; at most %d are allowed", len(texts), c.MaxItems)}
+		return []string{fmt.Sprintf("more than %d items", c.MaxItems)}
 	}
 	var faults []string
 	for _, text := range texts {

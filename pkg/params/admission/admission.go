@@ -136,7 +136,8 @@ func writeParameter(b *strings.Builder, p params.Parameter) {
 	value := "variables.parameters[" + text(p.Name) + "]"
 	texts := "[" + value + "]"
 	if p.Check.List {
-		variable(b, p.Name+"Items", fmt.Sprintf("%s ? %s.split(',').map(i, i.trim()) : []", given(p.Name), value))
+		// One more than are allowed tells enough; what CEL may cost is bounded.
+		variable(b, p.Name+"Items", fmt.Sprintf("%s ? %s.split(',', %d).map(i, i.trim()) : []", given(p.Name), value, p.Check.MaxItems+1))
 		texts = "variables." + p.Name + "Items"
 	}
 	// From the last to the first of what params looks at, each in the else of
@@ -159,7 +160,7 @@ func writeParameter(b *strings.Builder, p params.Parameter) {
 		}
 	}
 	if n := p.Check.MaxItems; n > 0 {
-		faults = fmt.Sprintf("%s.size() > %d ? [string(%s.size()) + ' items; at most %d are allowed']\n: %s", texts, n, texts, n, faults)
+		faults = fmt.Sprintf("%s.size() > %d ? ['more than %d items']\n: %s", texts, n, n, faults)
 	}
 	if of := p.Check.OneOf; len(of) > 0 {
 		faults = fmt.Sprintf("!(%s in %s) ? %s.map(i, %s + %s)\n: %s", value, list(of), texts, quote("i"), text(" is not one of "+strings.Join(of, ", ")), faults)
