@@ -1,0 +1,406 @@
+package deploy
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+)
+
+const (
+	socket  = "/var/lib/cosi/cosi.sock"
+	apiPath = "/var/run/secrets/kubernetes.io/serviceaccount"
+	nobody  = 65532 // the uid of the upstream sidecar's image
+)
+
+// installations are all the ways to install that the tests below look at.
+func installations() map[string]values {
+	m := minimal()
+	return map[string]values{
+		"v1alpha1":   m,
+		"v1alpha2":   with(m, "sidecar.version", "v1alpha2"),
+		"file":       with(with(m, "journal.persistentVolumeClaim", "journal"), "replicas", 1),
+		"kubeconfig": with(m, "sidecar.kubeconfigSecret", "sidecar-kubeconfig"),
+		"evaluation": {"evaluation": values{"enabled": true}},
+		"own secret": {"configSecret": "mine"},
+	}
+}
+
+func deployment(t *testing.T, files map[string]string) appsv1.Deployment {
+	return object[appsv1.Deployment](t, files, "Deployment", release)
+}
+
+func container(t *testing.T, d appsv1.Deployment, name string) corev1.Container {
+	t.Helper()
+	i := slices.IndexFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == name })
+	if i < 0 {
+		t.Fatalf("%s has no container %s", d.Name, name)
+	}
+	return d.Spec.Template.Spec.Containers[i]
+}
+
+func mount(c corev1.Container, path string) (corev1.VolumeMount, bool) {
+	i := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == path })
+	if i < 0 {
+		return corev1.VolumeMount{}, false
+	}
+	return c.VolumeMounts[i], true
+}
+
+// Every pod passes the restricted Pod Security Standard, and more.
+func TestSecurityContext(t *testing.T) {
+	t.Parallel()
+	for name, v := range installations() {
+		files := mustRender(t, v)
+		deployments := []appsv1.Deployment{deployment(t, files)}
+		if has(files, "Deployment", release+"-contractd") {
+			deployments = append(deployments, object[appsv1.Deployment](t, files, "Deployment", release+"-contractd"))
+		}
+		for _, d := range deployments {
+			pod := d.Spec.Template.Spec
+			s := pod.SecurityContext
+			if s == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot || *s.RunAsUser != nobody || *s.RunAsGroup != nobody || *s.FSGroup != nobody ||
+				s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+				t.Errorf("%s: pod %s may do more than it should: %+v", name, d.Name, s)
+			}
+			if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken || pod.HostNetwork || pod.HostPID || pod.HostIPC {
+				t.Errorf("%s: pod %s gets a token or a namespace of the host", name, d.Name)
+			}
+			for _, c := range pod.Containers {
+				s := c.SecurityContext
+				if s == nil || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || s.Privileged != nil || s.ReadOnlyRootFilesystem == nil ||
+					!*s.ReadOnlyRootFilesystem || s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) > 0 {
+					t.Errorf("%s: container %s may do more than it should: %+v", name, c.Name, s)
+				}
+				if c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Cpu().IsZero() {
+					t.Errorf("%s: container %s has no resources", name, c.Name)
+				}
+			}
+			for _, volume := range pod.Volumes {
+				if volume.HostPath != nil {
+					t.Errorf("%s: pod %s mounts %s of the host", name, d.Name, volume.HostPath.Path)
+				}
+			}
+		}
+	}
+}
+
+// A token is where it is needed and nowhere else.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string][2]bool{ // driver, sidecar
+		"v1alpha1": {true, true}, "file": {false, true}, "kubeconfig": {true, false}, "evaluation": {true, true},
+	} {
+		files := mustRender(t, installations()[name])
+		d := deployment(t, files)
+		for i, c := range []string{"driver", "sidecar"} {
+			m, ok := mount(container(t, d, c), apiPath)
+			if ok != want[i] || ok && (!m.ReadOnly || m.Name != "token") {
+				t.Errorf("%s: the token of container %s is there: %v, want %v", name, c, ok, want[i])
+			}
+		}
+		if has(files, "Role", release+"-driver") != want[0] {
+			t.Errorf("%s: the driver's role is there: %v, want %v", name, !want[0], want[0])
+		}
+		account := object[corev1.ServiceAccount](t, files, "ServiceAccount", release)
+		if account.AutomountServiceAccountToken == nil || *account.AutomountServiceAccountToken {
+			t.Errorf("%s: the ServiceAccount's token is mounted by itself", name)
+		}
+		for _, binding := range []rbacv1.ClusterRoleBinding{object[rbacv1.ClusterRoleBinding](t, files, "ClusterRoleBinding", release+"-sidecar")} {
+			subject := release
+			if !want[1] {
+				subject += "-sidecar"
+			}
+			if len(binding.Subjects) != 1 || binding.Subjects[0].Name != subject || binding.Subjects[0].Namespace != namespace {
+				t.Errorf("%s: the sidecar's role is bound to %+v, want %s", name, binding.Subjects, subject)
+			}
+		}
+	}
+}
+
+// Both containers mean the same socket, and the sidecar's user can open it.
+func TestSocket(t *testing.T) {
+	t.Parallel()
+	for name, v := range installations() {
+		d := deployment(t, mustRender(t, v))
+		driver, sidecar := container(t, d, "driver"), container(t, d, "sidecar")
+		if !slices.Contains(driver.Args, "--endpoint=unix://"+socket) || !slices.Contains(driver.Args, "--socket-mode=0660") {
+			t.Errorf("%s: the driver's arguments are %v", name, driver.Args)
+		}
+		says := slices.Contains(sidecar.Args, "--driver-addr=unix://"+socket) ||
+			slices.ContainsFunc(sidecar.Env, func(e corev1.EnvVar) bool { return e.Name == "COSI_ENDPOINT" && e.Value == "unix://"+socket })
+		if !says {
+			t.Errorf("%s: the sidecar is not told the socket", name)
+		}
+		for _, c := range []corev1.Container{driver, sidecar} {
+			if m, ok := mount(c, filepath.Dir(socket)); !ok || m.Name != "socket" || m.ReadOnly {
+				t.Errorf("%s: container %s has no socket directory", name, c.Name)
+			}
+		}
+	}
+}
+
+// The sidecar's image and arguments are those of its version.
+func TestSidecar(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]struct{ image, arg string }{
+		"v1alpha1": {"registry.k8s.io/sig-storage/objectstorage-sidecar:v0.2.2", "--driver-addr="},
+		"v1alpha2": {"gcr.io/k8s-staging-sig-storage/objectstorage-sidecar:v2", "--leader-elect=true"},
+	} {
+		c := container(t, deployment(t, mustRender(t, installations()[version])), "sidecar")
+		if !strings.HasPrefix(c.Image, want.image) || !slices.ContainsFunc(c.Args, func(a string) bool { return strings.HasPrefix(a, want.arg) }) {
+			t.Errorf("%s: %s %v", version, c.Image, c.Args)
+		}
+		if !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "POD_NAMESPACE" }) {
+			t.Errorf("%s: the sidecar is not told where its lease is", version)
+		}
+	}
+	mine := container(t, deployment(t, mustRender(t, with(minimal(), "sidecar.images.v1alpha1", "example.com/sidecar@sha256:0"))), "sidecar")
+	if mine.Image != "example.com/sidecar@sha256:0" {
+		t.Errorf("the sidecar's image is %s", mine.Image)
+	}
+}
+
+// build compiles a command once for a test.
+func build(t *testing.T, dir, name string) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), name)
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
+	cmd.Dir = filepath.Join(root, dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// flags are the flags that a program names in its own help.
+func flags(t *testing.T, binary string, args ...string) map[string]bool {
+	t.Helper()
+	out, err := exec.CommandContext(context.WithoutCancel(t.Context()), binary, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", binary, err, out)
+	}
+	found := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^  -([a-z0-9-]+)`).FindAllStringSubmatch(string(out), -1) {
+		found[m[1]] = true
+	}
+	return found
+}
+
+// Every argument in the chart is a flag of the program that gets it.
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	driver := flags(t, build(t, "cmd/contract-cosi-driver", "driver"), "serve", "--help")
+	contractd := flags(t, build(t, "cmd/contractd", "contractd"), "--help")
+	for name, v := range installations() {
+		files := mustRender(t, v)
+		check := func(c corev1.Container, known map[string]bool) {
+			for _, arg := range c.Args {
+				flag, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+				if strings.HasPrefix(arg, "-") && !known[flag] {
+					t.Errorf("%s: %s has no flag %s", name, c.Name, arg)
+				}
+			}
+		}
+		check(container(t, deployment(t, files), "driver"), driver)
+		if name == "evaluation" {
+			check(container(t, object[appsv1.Deployment](t, files, "Deployment", release+"-contractd"), "contractd"), contractd)
+		}
+	}
+}
+
+// Probes and network policies name ports that are there, and the driver serves
+// HTTP at the one that is probed.
+func TestPorts(t *testing.T) {
+	t.Parallel()
+	for name, v := range installations() {
+		files := mustRender(t, v)
+		d := deployment(t, files)
+		driver := container(t, d, "driver")
+		if !slices.Contains(driver.Args, "--http-endpoint=:8080") || driver.Ports[0].ContainerPort != 8080 {
+			t.Errorf("%s: %v, %v", name, driver.Args, driver.Ports)
+		}
+		if driver.LivenessProbe.HTTPGet.Path != "/healthz" || driver.ReadinessProbe.HTTPGet.Path != "/readyz" {
+			t.Errorf("%s: the driver is probed at %s and %s", name, driver.LivenessProbe.HTTPGet.Path, driver.ReadinessProbe.HTTPGet.Path)
+		}
+		ports := map[string]bool{}
+		for _, c := range d.Spec.Template.Spec.Containers {
+			for _, p := range c.Ports {
+				ports[p.Name] = true
+			}
+			for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe} {
+				if p != nil && !slices.ContainsFunc(c.Ports, func(port corev1.ContainerPort) bool { return port.Name == p.HTTPGet.Port.StrVal }) {
+					t.Errorf("%s: container %s is probed at a port it does not have: %s", name, c.Name, p.HTTPGet.Port.StrVal)
+				}
+			}
+		}
+		network := object[networkingv1.NetworkPolicy](t, files, "NetworkPolicy", release)
+		for _, p := range network.Spec.Ingress[0].Ports {
+			if !ports[p.Port.StrVal] {
+				t.Errorf("%s: the network policy opens a port that is not there: %s", name, p.Port.StrVal)
+			}
+		}
+		if len(network.Spec.PolicyTypes) != 2 || len(network.Spec.Egress) < 2 {
+			t.Errorf("%s: the network policy is %+v", name, network.Spec)
+		}
+	}
+}
+
+// What selects the driver's pods selects them, and contractd's not.
+func TestSelectors(t *testing.T) {
+	t.Parallel()
+	files := mustRender(t, installations()["evaluation"])
+	d := deployment(t, files)
+	contractd := object[appsv1.Deployment](t, files, "Deployment", release+"-contractd")
+	budget := object[policyv1.PodDisruptionBudget](t, files, "PodDisruptionBudget", release)
+	network := object[networkingv1.NetworkPolicy](t, files, "NetworkPolicy", release)
+	selects := func(by, labels map[string]string) bool {
+		for key, value := range by {
+			if labels[key] != value {
+				return false
+			}
+		}
+		return len(by) > 0
+	}
+	selectors := []map[string]string{d.Spec.Selector.MatchLabels, budget.Spec.Selector.MatchLabels, network.Spec.PodSelector.MatchLabels}
+	for _, s := range d.Spec.Template.Spec.TopologySpreadConstraints {
+		selectors = append(selectors, s.LabelSelector.MatchLabels)
+	}
+	if len(selectors) != 5 {
+		t.Errorf("%d selectors, want 5", len(selectors))
+	}
+	for _, s := range selectors {
+		if !selects(s, d.Spec.Template.Labels) || selects(s, contractd.Spec.Template.Labels) {
+			t.Errorf("%v does not select the driver's pods alone", s)
+		}
+	}
+	service := object[corev1.Service](t, files, "Service", release+"-contractd")
+	if !selects(service.Spec.Selector, contractd.Spec.Template.Labels) || selects(service.Spec.Selector, d.Spec.Template.Labels) {
+		t.Errorf("the service selects %v", service.Spec.Selector)
+	}
+	if budget.Spec.MaxUnavailable.IntValue() != 1 || d.Spec.Template.Spec.PriorityClassName == "" {
+		t.Errorf("budget %v, priority class %q", budget.Spec.MaxUnavailable, d.Spec.Template.Spec.PriorityClassName)
+	}
+}
+
+// The driver accepts the configuration that the chart writes, and finds it and
+// its secrets where the chart mounts them.
+func TestConfiguration(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"v1alpha1", "file", "evaluation"} {
+		files := mustRender(t, installations()[name])
+		secret := object[corev1.Secret](t, files, "Secret", release+"-config")
+		text := secret.StringData["config.yaml"]
+		d := deployment(t, files)
+		driver := container(t, d, "driver")
+		if !slices.Contains(driver.Args, "--config=/etc/contract-cosi-driver/config/config.yaml") {
+			t.Errorf("%s: %v", name, driver.Args)
+		}
+		m, _ := mount(driver, "/etc/contract-cosi-driver/config")
+		if v := volume(d, m.Name); v.Secret == nil || v.Secret.SecretName != secret.Name || !m.ReadOnly || m.SubPath != "" {
+			t.Errorf("%s: the configuration is mounted from %+v", name, v)
+		}
+		var given struct {
+			Journal  map[string]any `json:"journal"`
+			Backends []struct {
+				ContractAPI struct {
+					TokenFile string `json:"tokenFile"`
+				} `json:"contractapi"`
+			} `json:"backends"`
+		}
+		if err := yaml.Unmarshal([]byte(text), &given); err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range given.Backends {
+			m, ok := mount(driver, filepath.Dir(b.ContractAPI.TokenFile))
+			if !ok || !m.ReadOnly || m.SubPath != "" || volume(d, m.Name).Secret == nil {
+				t.Errorf("%s: nothing is mounted for %s", name, b.ContractAPI.TokenFile)
+			}
+			token := filepath.Join(t.TempDir(), "token")
+			if err := os.WriteFile(token, []byte("x"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			text = strings.ReplaceAll(text, b.ContractAPI.TokenFile, token)
+		}
+		// The journal is looked at here, so that what is parsed does not depend on
+		// a cluster.
+		if secrets, _ := given.Journal["secrets"].(map[string]any); (secrets["namespace"] == namespace) != (name != "file") {
+			t.Errorf("%s: the journal is %v", name, given.Journal)
+		}
+		if name != "file" {
+			text = strings.Replace(text, "\n  secrets:\n    namespace: "+namespace, "\n  file: /journal", 1)
+		}
+		if _, err := config.Parse([]byte(text)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func volume(d appsv1.Deployment, name string) corev1.Volume {
+	i := slices.IndexFunc(d.Spec.Template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
+	if i < 0 {
+		return corev1.Volume{}
+	}
+	return d.Spec.Template.Spec.Volumes[i]
+}
+
+// No role has a verb for everything, and only the sidecar's reaches beyond the
+// release's namespace.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	for _, v := range versions {
+		files := mustRender(t, installations()[v])
+		driver := object[rbacv1.Role](t, files, "Role", release+"-driver")
+		sidecar := object[rbacv1.Role](t, files, "Role", release+"-sidecar")
+		cluster := object[rbacv1.ClusterRole](t, files, "ClusterRole", release+"-sidecar")
+		if driver.Namespace != namespace || sidecar.Namespace != namespace {
+			t.Errorf("%s: roles in %s and %s", v, driver.Namespace, sidecar.Namespace)
+		}
+		if len(driver.Rules) != 1 || !slices.Equal(driver.Rules[0].Resources, []string{"secrets"}) {
+			t.Errorf("%s: the driver's role is %+v", v, driver.Rules)
+		}
+		for _, rule := range slices.Concat(driver.Rules, sidecar.Rules, cluster.Rules) {
+			for _, word := range slices.Concat(rule.Verbs, rule.Resources, rule.APIGroups) {
+				if strings.Contains(word, "*") || word == "escalate" || word == "bind" || word == "impersonate" {
+					t.Errorf("%s: a rule says %q: %+v", v, word, rule)
+				}
+			}
+		}
+	}
+}
+
+// What cannot work is refused, with a text that says what to do.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		values values
+		says   string
+	}{
+		"nothing given":          {values{}, "config.backends is empty"},
+		"no owner":               {with(minimal(), "config.driver", values{}), "config.driver.owner is empty"},
+		"unknown value":          {with(minimal(), "replica", 1), "replica"},
+		"unknown version":        {with(minimal(), "sidecar.version", "v1"), "sidecar/version"},
+		"name in capitals":       {with(minimal(), "config.driver.name", "Example.com"), "config/driver/name"},
+		"two pods, one file":     {with(minimal(), "journal.persistentVolumeClaim", "x"), "set replicas to 1"},
+		"a journal of its own":   {with(minimal(), "config.journal", values{"file": "/x"}), "config.journal is written by the chart"},
+		"two configurations":     {values{"configSecret": "x", "evaluation": values{"enabled": true}}, "exclude each other"},
+		"a credential with dots": {with(minimal(), "credentials", []any{"a.b"}), "credentials"},
+	} {
+		if _, err := render(t, c.values); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: got %v, want %q", name, err, c.says)
+		}
+	}
+}
