@@ -43,6 +43,12 @@ test: bin/grpcurl ## run all tests
 	@echo "Testing the driver against contractd$(if $(RACE),, (no C compiler: without the race detector)) ..."
 	$(GO) test $(RACE) -timeout 20m ./...
 	cd cmd/contractd && $(GO) test $(RACE) -timeout 10m ./...
+	@echo "Testing what is deployed (two minutes more the first time) ..."
+	cd test/deploy && $(GO) test $(RACE) -timeout 20m ./...
+
+.PHONY: image
+image: ## build the container images of the driver and contractd, with docker, podman or buildah
+	@bash deploy/image.sh
 
 .PHONY: fuzz
 fuzz: ## fuzz whatever parses, and the server with random messages, FUZZTIME (10s) each
@@ -62,6 +68,8 @@ generate: ## write all that is generated, without a network
 	@$(GO) test ./pkg/params -run TestReference -update >/dev/null
 	@$(GO) test ./test/docs -run TestDescriptorSet -update >/dev/null
 	@$(GO) test ./cmd/cosi-sanity -run README -update >/dev/null
+	@$(GO) test ./pkg/params/admission -run TestTemplate -update >/dev/null
+	@cd test/deploy && $(GO) test . -run 'TestGenerated|TestGuide' -update >/dev/null
 
 .PHONY: verify
 verify: ## prove that nothing generated is stale and that the code is tidy

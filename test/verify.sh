@@ -12,7 +12,7 @@ git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' 
 	fi
 done
 make -s -C "$copy" generate
-for module in . cmd/contractd test/tools; do
+for module in . cmd/contractd test/deploy test/tools; do
 	(cd "$copy/$module" && go mod tidy)
 done
 stale=0
@@ -29,5 +29,6 @@ if [ -n "$unformatted" ]; then
 fi
 go vet ./...
 (cd cmd/contractd && go vet ./...)
+(cd test/deploy && go vet ./...)
 [ "$stale" = 0 ] && echo "nothing is stale"
 exit "$stale"
