@@ -5,6 +5,10 @@
 //
 // writes what is generated from the chart. The module is one of its own, so
 // that Helm and the API server's libraries are no dependencies of the driver.
+//
+// The tables of what the admission policies accept and refuse are testdata's
+// classes.yaml, changes.yaml and claims.yaml. They say in their heads how each
+// is applied, so that they can be put to a real API server as well.
 package deploy
 
 import (
@@ -21,6 +25,10 @@ import (
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/fake"
 	"sigs.k8s.io/yaml"
 )
 
@@ -73,6 +81,12 @@ func loadChart(t *testing.T) *chart.Chart {
 // server of Kubernetes 1.36 would get it.
 func render(t *testing.T, v values) (map[string]string, error) {
 	t.Helper()
+	return renderIn(t, v)
+}
+
+// renderIn is render in a cluster where some Secrets are.
+func renderIn(t *testing.T, v values, secrets ...runtime.Object) (map[string]string, error) {
+	t.Helper()
 	c := loadChart(t)
 	capabilities := chartutil.DefaultCapabilities.Copy()
 	capabilities.KubeVersion = chartutil.KubeVersion{Version: "v1.36.0", Major: "1", Minor: "36"}
@@ -81,7 +95,7 @@ func render(t *testing.T, v values) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	rendered, err := engine.Render(c, given)
+	rendered, err := engine.RenderWithClientProvider(c, given, lookedUp{fake.NewSimpleDynamicClient(runtime.NewScheme(), secrets...)})
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +106,13 @@ func render(t *testing.T, v values) (map[string]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// lookedUp answers a template's lookup of Secrets.
+type lookedUp struct{ client dynamic.Interface }
+
+func (l lookedUp) GetClientFor(string, string) (dynamic.NamespaceableResourceInterface, bool, error) {
+	return l.client.Resource(corev1.SchemeGroupVersion.WithResource("secrets")), true, nil
 }
 
 func mustRender(t *testing.T, v values) map[string]string {

@@ -219,10 +219,10 @@ What to do with it is in the [guide](../README.md).
 	b.WriteString(`
 ## Permissions
 
-A pod has one ServiceAccount. The driver's role and the sidecar's are two objects, bound to that one account, and its
-token is mounted only into containers that need it. So each container could do what the other may; the containers of a
-pod share a socket and are trusted alike. Who wants them apart has two ways: ` + "`journal.persistentVolumeClaim`" + ` takes the
-driver's role and its token away, and ` + "`sidecar.kubeconfigSecret`" + ` gives the sidecar an account of its own.
+The driver and the sidecar have a ServiceAccount each, and each container gets the token of its own only. The sidecar's is
+the pod's account, with a token that changes every hour. A pod has only one such, so the driver's token is a Secret of the
+release; who can read that can read the journal beside it anyway. With ` + "`journal.persistentVolumeClaim`" + ` the
+driver has no account.
 `)
 	for _, v := range []string{"v1alpha1", "v1alpha2"} {
 		fmt.Fprintf(&b, "\n### With v%s's sidecar\n\n| role | of | verb | resource | reason |\n|---|---|---|---|---|\n", strings.TrimPrefix(v, "v"))

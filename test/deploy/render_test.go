@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
@@ -33,7 +36,6 @@ func installations() map[string]values {
 		"v1alpha1":   m,
 		"v1alpha2":   with(m, "sidecar.version", "v1alpha2"),
 		"file":       with(with(m, "journal.persistentVolumeClaim", "journal"), "replicas", 1),
-		"kubeconfig": with(m, "sidecar.kubeconfigSecret", "sidecar-kubeconfig"),
 		"evaluation": {"evaluation": values{"enabled": true}},
 		"own secret": {"configSecret": "mine"},
 	}
@@ -98,35 +100,99 @@ func TestSecurityContext(t *testing.T) {
 	}
 }
 
-// A token is where it is needed and nowhere else.
+// Each container has the token of its own account, and a driver that needs none
+// has none. Only the sidecar's account may do anything outside the namespace.
 func TestTokens(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string][2]bool{ // driver, sidecar
-		"v1alpha1": {true, true}, "file": {false, true}, "kubeconfig": {true, false}, "evaluation": {true, true},
-	} {
-		files := mustRender(t, installations()[name])
+	for name, v := range installations() {
+		files := mustRender(t, v)
 		d := deployment(t, files)
-		for i, c := range []string{"driver", "sidecar"} {
-			m, ok := mount(container(t, d, c), apiPath)
-			if ok != want[i] || ok && (!m.ReadOnly || m.Name != "token") {
-				t.Errorf("%s: the token of container %s is there: %v, want %v", name, c, ok, want[i])
+		m, ok := mount(container(t, d, "sidecar"), apiPath)
+		if projected := volume(d, m.Name).Projected; !ok || !m.ReadOnly || projected == nil || projected.Sources[0].ServiceAccountToken == nil {
+			t.Errorf("%s: the sidecar's token is mounted from %+v", name, volume(d, m.Name))
+		}
+		if d.Spec.Template.Spec.ServiceAccountName != release+"-sidecar" {
+			t.Errorf("%s: the pod's account is %s", name, d.Spec.Template.Spec.ServiceAccountName)
+		}
+		inSecrets := name != "file"
+		m, ok = mount(container(t, d, "driver"), apiPath)
+		if ok != inSecrets {
+			t.Errorf("%s: the driver's token is there: %v, want %v", name, ok, inSecrets)
+		}
+		if inSecrets {
+			token := object[corev1.Secret](t, files, "Secret", release+"-driver-token")
+			if from := volume(d, m.Name).Secret; !m.ReadOnly || from == nil || from.SecretName != token.Name || len(from.Items) != 3 {
+				t.Errorf("%s: the driver's token is mounted from %+v", name, from)
+			}
+			if token.Type != corev1.SecretTypeServiceAccountToken || token.Annotations[corev1.ServiceAccountNameKey] != release+"-driver" {
+				t.Errorf("%s: the driver's token is of %v, %s", name, token.Annotations, token.Type)
 			}
 		}
-		if has(files, "Role", release+"-driver") != want[0] {
-			t.Errorf("%s: the driver's role is there: %v, want %v", name, !want[0], want[0])
+		for _, text := range files {
+			for _, document := range documents(text) {
+				checkBinding(t, name, document, inSecrets)
+			}
 		}
-		account := object[corev1.ServiceAccount](t, files, "ServiceAccount", release)
+	}
+}
+
+// checkBinding: a role is bound to the account whose name it has.
+func checkBinding(t *testing.T, name, document string, inSecrets bool) {
+	t.Helper()
+	switch kindOf(document) {
+	case "ServiceAccount":
+		var account corev1.ServiceAccount
+		if err := yaml.UnmarshalStrict([]byte(document), &account); err != nil {
+			t.Fatal(err)
+		}
 		if account.AutomountServiceAccountToken == nil || *account.AutomountServiceAccountToken {
-			t.Errorf("%s: the ServiceAccount's token is mounted by itself", name)
+			t.Errorf("%s: the token of ServiceAccount %s is mounted by itself", name, account.Name)
 		}
-		for _, binding := range []rbacv1.ClusterRoleBinding{object[rbacv1.ClusterRoleBinding](t, files, "ClusterRoleBinding", release+"-sidecar")} {
-			subject := release
-			if !want[1] {
-				subject += "-sidecar"
-			}
-			if len(binding.Subjects) != 1 || binding.Subjects[0].Name != subject || binding.Subjects[0].Namespace != namespace {
-				t.Errorf("%s: the sidecar's role is bound to %+v, want %s", name, binding.Subjects, subject)
-			}
+		if account.Name == release+"-driver" && !inSecrets {
+			t.Errorf("%s: the driver has an account that it does not need", name)
+		}
+	case "RoleBinding", "ClusterRoleBinding":
+		var binding rbacv1.ClusterRoleBinding // its fields are the same
+		if err := yaml.UnmarshalStrict([]byte(document), &binding); err != nil {
+			t.Fatal(err)
+		}
+		if len(binding.Subjects) != 1 || binding.Subjects[0].Kind != "ServiceAccount" || binding.Subjects[0].Namespace != namespace ||
+			binding.Subjects[0].Name != binding.RoleRef.Name || binding.RoleRef.Name != binding.Name {
+			t.Errorf("%s: %s %s binds %+v to %+v", name, binding.Kind, binding.Name, binding.RoleRef, binding.Subjects)
+		}
+		if binding.Kind == "ClusterRoleBinding" && binding.Name != release+"-sidecar" {
+			t.Errorf("%s: %s reaches beyond the namespace", name, binding.Name)
+		}
+	}
+}
+
+// Pods are started again when the configuration or a Secret that it names has
+// changed, and not otherwise.
+func TestRollout(t *testing.T) {
+	t.Parallel()
+	annotations := func(v values, secrets ...runtime.Object) map[string]string {
+		files, err := renderIn(t, v, secrets...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return deployment(t, files).Spec.Template.Annotations
+	}
+	secret := func(token string) runtime.Object {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "Secret",
+			"metadata": map[string]any{"name": "main", "namespace": namespace}, "data": map[string]any{"token": token},
+		}}
+	}
+	base := annotations(minimal(), secret("YQ=="))
+	if !maps.Equal(base, annotations(with(minimal(), "driver.resources", values{}), secret("YQ=="))) {
+		t.Error("the pods' annotations change by themselves")
+	}
+	for name, other := range map[string]map[string]string{
+		"a term":    annotations(with(minimal(), "config.contracts", []any{values{"name": "team-blue", "backend": "main", "suspend": true}}), secret("YQ==")),
+		"the token": annotations(minimal(), secret("Yg==")),
+	} {
+		if maps.Equal(base, other) {
+			t.Errorf("%s has changed and the pods' annotations have not: %v", name, base)
 		}
 	}
 }

@@ -23,11 +23,6 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ .Values.driver.image | default (printf "contract-cosi-driver:%s" .Chart.AppVersion) }}
 {{- end }}
 
-{{/* The account that the sidecar's role is bound to. */}}
-{{- define "contract-cosi-driver.sidecarAccount" -}}
-{{ include "contract-cosi-driver.name" . }}{{ if .Values.sidecar.kubeconfigSecret }}-sidecar{{ end }}
-{{- end }}
-
 {{/* The driver's configuration file: the values, the journal, and contractd where it is evaluated. */}}
 {{- define "contract-cosi-driver.config" -}}
 {{- $c := deepCopy .Values.config }}
