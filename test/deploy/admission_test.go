@@ -24,20 +24,28 @@ type classCase struct {
 	OnlyDriver bool              `json:"onlyDriver"`
 }
 
-func classCases(t *testing.T) []classCase {
+// cases reads a table, which is also run against a real API server.
+func cases[T any](t *testing.T, file string) T {
 	t.Helper()
-	text, err := os.ReadFile("testdata/classes.yaml")
+	text, err := os.ReadFile("testdata/" + file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var cases []classCase
-	if err := yaml.UnmarshalStrict(text, &cases); err != nil {
+	var out T
+	if err := yaml.UnmarshalStrict(text, &out); err != nil {
 		t.Fatal(err)
 	}
-	return cases
+	return out
 }
 
-func resourceOf(c params.Class) string { return strings.ToLower(string(c)) + "es" }
+// resourceOf is the plural of a kind.
+func resourceOf[T ~string](of T) string {
+	kind := strings.ToLower(string(of))
+	if strings.HasSuffix(kind, "s") {
+		return kind + "es"
+	}
+	return kind + "s"
+}
 
 func (c classCase) object(version, name string) *unstructured.Unstructured {
 	fields := map[string]any{"driverName": driverName}
@@ -88,7 +96,7 @@ func TestClasses(t *testing.T) {
 	for _, c := range []params.Class{params.BucketClass, params.BucketAccessClass} {
 		policies[c] = compile(t, files, resourceOf(c))
 	}
-	for _, c := range classCases(t) {
+	for _, c := range cases[[]classCase](t, "classes.yaml") {
 		t.Run(c.Name, func(t *testing.T) {
 			if got := c.driver(); got != c.Says {
 				t.Errorf("the driver says\n  %s\nwant\n  %s", got, c.Says)
@@ -196,103 +204,75 @@ func TestUnchangedClass(t *testing.T) {
 	}
 }
 
-func TestLifetime(t *testing.T) {
+// changeCase is one case of testdata/changes.yaml.
+type changeCase struct {
+	Name   string         `json:"name"`
+	Kind   string         `json:"kind"`
+	Before map[string]any `json:"before"`
+	After  map[string]any `json:"after"`
+	Says   string         `json:"says"`
+}
+
+// What v1alpha2 makes immutable is immutable in v1alpha1.
+func TestChanges(t *testing.T) {
 	t.Parallel()
 	p := compile(t, mustRender(t, minimal()), "lifetime")
-	owner := map[string]any{"namespace": "blue", "name": "photos"}
-	bound := map[string]any{"namespace": "blue", "name": "photos", "uid": "1"}
-	const owned = "the Bucket belongs to another BucketClaim; a BucketClaim of existingBucketName has to be the one that its spec.bucketClaim names"
-	type m = map[string]any
-	for name, c := range map[string]struct {
-		resource, kind string
-		old, new       map[string]any
-		says           string
-	}{
-		"class parameters":      {"bucketclasses", "BucketClass", m{"driverName": driverName, "parameters": m{"contract": "a"}}, m{"driverName": driverName, "parameters": m{"contract": "b"}}, "parameters cannot be changed once set; make a new object"},
-		"class two":             {"bucketclasses", "BucketClass", m{"driverName": driverName, "deletionPolicy": "Delete", "parameters": m{"contract": "a"}}, m{"driverName": driverName, "deletionPolicy": "Retain"}, "deletionPolicy, parameters cannot be changed once set; make a new object"},
-		"class is given away":   {"bucketclasses", "BucketClass", m{"driverName": driverName}, m{"driverName": "other"}, "driverName cannot be changed once set; make a new object"},
-		"class foreign":         {"bucketclasses", "BucketClass", m{"driverName": "other", "parameters": m{"a": "1"}}, m{"driverName": "other", "parameters": m{"a": "2"}}, ""},
-		"class gets parameters": {"bucketaccessclasses", "BucketAccessClass", m{"driverName": driverName, "authenticationType": "Key"}, m{"driverName": driverName, "authenticationType": "Key", "parameters": m{"access": "ReadOnly"}}, ""},
-		"bucket retained":       {"buckets", "Bucket", m{"driverName": driverName, "deletionPolicy": "Delete"}, m{"driverName": driverName, "deletionPolicy": "Retain"}, ""},
-		"bucket parameters set": {"buckets", "Bucket", m{"driverName": driverName, "existingBucketID": "a.b.c"}, m{"driverName": driverName, "existingBucketID": "a.b.c", "parameters": m{"contract": "b"}}, ""},
-		"bucket id":             {"buckets", "Bucket", m{"driverName": driverName, "existingBucketID": "a.b.c"}, m{"driverName": driverName, "existingBucketID": "a.b.d"}, "existingBucketID cannot be changed once set; make a new object"},
-		"bucket is bound":       {"buckets", "Bucket", m{"driverName": driverName, "bucketClaim": owner}, m{"driverName": driverName, "bucketClaim": bound}, ""},
-		"bucket is stolen":      {"buckets", "Bucket", m{"driverName": driverName, "bucketClaim": bound}, m{"driverName": driverName, "bucketClaim": m{"namespace": "red", "name": "photos", "uid": "2"}}, owned},
-		"bucket is let go":      {"buckets", "Bucket", m{"driverName": driverName, "bucketClaim": bound}, m{"driverName": driverName}, owned},
-		"bucket foreign":        {"buckets", "Bucket", m{"driverName": "other", "bucketClaim": bound}, m{"driverName": "other"}, ""},
-		"bucket status":         {"buckets/status", "Bucket", m{"driverName": driverName, "bucketID": "a.b.c"}, m{"driverName": driverName, "bucketID": "a.b.d"}, "bucketID cannot be changed once set; make a new object"},
-		"bucket status set":     {"buckets/status", "Bucket", m{"driverName": driverName, "bucketReady": false}, m{"driverName": driverName, "bucketReady": true, "bucketID": "a.b.d"}, ""},
-		"claim class":           {"bucketclaims", "BucketClaim", m{"bucketClassName": "a"}, m{"bucketClassName": "b"}, "bucketClassName cannot be changed once set; make a new object"},
-		"claim class set":       {"bucketclaims", "BucketClaim", m{"bucketClassName": "", "protocols": []any{"S3"}}, m{"bucketClassName": "b", "protocols": []any{"S3"}}, ""},
-		"access secret":         {"bucketaccesses", "BucketAccess", m{"credentialsSecretName": "a"}, m{"credentialsSecretName": "b"}, "credentialsSecretName cannot be changed once set; make a new object"},
-		"access status":         {"bucketaccesses/status", "BucketAccess", m{"accountID": "a.b.c"}, m{"accountID": ""}, "accountID cannot be changed once set; make a new object"},
-	} {
-		resource, subresource, status := strings.Cut(c.resource, "/")
-		build := func(fields m) *unstructured.Unstructured {
-			switch {
-			case status:
-				return thing("v1alpha1", c.kind, "x", m{"driverName": fields["driverName"]}, fields)
-			case strings.HasSuffix(c.kind, "Class"):
-				return class("v1alpha1", c.kind, "x", fields)
-			}
-			return thing("v1alpha1", c.kind, "x", fields, nil)
+	for _, c := range cases[[]changeCase](t, "changes.yaml") {
+		build := func(fields map[string]any) *unstructured.Unstructured { return class("v1alpha1", c.Kind, "x", fields) }
+		ch := change{resource: resourceOf(c.Kind), old: build(c.Before), new: build(c.After)}
+		if _, ok := c.After["status"]; ok {
+			ch.subresource = "status"
 		}
-		ch := change{resource: resource, subresource: subresource, old: build(c.old), new: build(c.new)}
 		if !p.asked(ch) {
-			t.Errorf("%s: the policy is not asked", name)
+			t.Errorf("%s: the policy is not asked", c.Name)
 		}
-		if got := p.decide(t, ch); strings.Join(got, " | ") != c.says {
-			t.Errorf("%s: got %q, want %q", name, got, c.says)
+		if got := p.decide(t, ch); strings.Join(got, " | ") != c.Says {
+			t.Errorf("%s: got %q, want %q", c.Name, got, c.Says)
 		}
 	}
 }
 
-func TestTenants(t *testing.T) {
+// claimCases is testdata/claims.yaml.
+type claimCases struct {
+	Classes map[string]string `json:"classes"`
+	Claims  []claimCase       `json:"claims"`
+	Buckets []claimCase       `json:"buckets"`
+}
+
+type claimCase struct {
+	Name   string            `json:"name"`
+	Labels map[string]string `json:"labels"`
+	Spec   map[string]any    `json:"spec"`
+	Says   string            `json:"says"`
+}
+
+// A namespace may claim the classes that its labels name, and an existing
+// bucket is for the claim that it names.
+func TestClaims(t *testing.T) {
 	t.Parallel()
-	const refused = "namespace red may not claim BucketClass blue; who may allow it labels the namespace contract.cosi.example.com/blue=allowed"
+	given := cases[claimCases](t, "claims.yaml")
 	for _, v := range versions {
 		p := compile(t, mustRender(t, with(minimal(), "sidecar.version", v)), "tenants")
 		if p.spec.ParamKind.APIVersion != "objectstorage.k8s.io/"+v {
 			t.Errorf("%s: the policy reads classes of %s", v, p.spec.ParamKind.APIVersion)
 		}
-		claim := func(spec map[string]any) *unstructured.Unstructured {
-			o := thing(v, "BucketClaim", "photos", spec, nil)
-			o.SetNamespace("red")
-			return o
-		}
-		for name, c := range map[string]struct {
-			spec   map[string]any
-			labels map[string]string
-			class  *unstructured.Unstructured
-			says   string
-		}{
-			"no label":           {map[string]any{"bucketClassName": "blue"}, nil, class(v, "BucketClass", "blue", map[string]any{"driverName": driverName}), refused},
-			"another label":      {map[string]any{"bucketClassName": "blue"}, map[string]string{driverName + "/red": "allowed"}, class(v, "BucketClass", "blue", map[string]any{"driverName": driverName}), refused},
-			"another value":      {map[string]any{"bucketClassName": "blue"}, map[string]string{driverName + "/blue": "no"}, class(v, "BucketClass", "blue", map[string]any{"driverName": "Contract.cosi.example.com"}), refused},
-			"allowed":            {map[string]any{"bucketClassName": "blue"}, map[string]string{driverName + "/blue": "allowed"}, class(v, "BucketClass", "blue", map[string]any{"driverName": driverName}), ""},
-			"another class":      {map[string]any{"bucketClassName": "blue"}, nil, class(v, "BucketClass", "red", map[string]any{"driverName": driverName}), ""},
-			"another driver's":   {map[string]any{"bucketClassName": "blue"}, nil, class(v, "BucketClass", "blue", map[string]any{"driverName": "other.example.com"}), ""},
-			"an existing Bucket": {map[string]any{"existingBucketName": "x"}, nil, class(v, "BucketClass", "blue", map[string]any{"driverName": driverName}), ""},
-		} {
-			ch := change{resource: "bucketclaims", new: claim(c.spec), namespace: inNamespace("red", c.labels), params: c.class}
-			if got := p.decide(t, ch); strings.Join(got, "|") != c.says {
-				t.Errorf("%s %s: got %q, want %q", v, name, got, c.says)
+		for _, c := range given.Claims {
+			claim := thing(v, "BucketClaim", "photos", c.Spec)
+			claim.SetNamespace("red")
+			var got []string
+			for name, driver := range given.Classes { // the API server asks once for each
+				of := class(v, "BucketClass", name, map[string]any{"driverName": driver})
+				got = append(got, p.decide(t, change{resource: "bucketclaims", new: claim, namespace: inNamespace("red", c.Labels), params: of})...)
+			}
+			if strings.Join(got, " | ") != c.Says {
+				t.Errorf("%s %s: got %q, want %q", v, c.Name, got, c.Says)
 			}
 		}
 	}
 	p := compile(t, mustRender(t, minimal()), "tenants-existing")
-	for name, c := range map[string]struct {
-		spec    map[string]any
-		refused bool
-	}{
-		"nobody's":  {map[string]any{"driverName": driverName, "existingBucketID": "a.b.c", "bucketClaim": map[string]any{}}, true},
-		"half":      {map[string]any{"driverName": driverName, "existingBucketID": "a.b.c", "bucketClaim": map[string]any{"namespace": "blue"}}, true},
-		"blue's":    {map[string]any{"driverName": driverName, "existingBucketID": "a.b.c", "bucketClaim": map[string]any{"namespace": "blue", "name": "photos"}}, false},
-		"a new one": {map[string]any{"driverName": driverName}, false},
-		"foreign":   {map[string]any{"driverName": "other", "existingBucketID": "x"}, false},
-	} {
-		if got := p.decide(t, change{resource: "buckets", new: thing("v1alpha1", "Bucket", "x", c.spec, nil)}); (len(got) > 0) != c.refused {
-			t.Errorf("%s: got %q", name, got)
+	for _, c := range given.Buckets {
+		if got := p.decide(t, change{resource: "buckets", new: thing("v1alpha1", "Bucket", "x", c.Spec)}); strings.Join(got, " | ") != c.Says {
+			t.Errorf("%s: got %q, want %q", c.Name, got, c.Says)
 		}
 	}
 }

@@ -153,13 +153,10 @@ func class(version, kind, name string, fields map[string]any) *unstructured.Unst
 	return o
 }
 
-// thing is an object with spec and status.
-func thing(version, kind, name string, spec, status map[string]any) *unstructured.Unstructured {
+// thing is an object with a spec, in either version.
+func thing(version, kind, name string, spec map[string]any) *unstructured.Unstructured {
 	o := class("v1alpha2", kind, name, spec)
-	o.SetGroupVersionKind(schema.GroupVersionKind{Group: "objectstorage.k8s.io", Version: version, Kind: kind})
-	if status != nil {
-		o.Object["status"] = status
-	}
+	o.SetAPIVersion("objectstorage.k8s.io/" + version)
 	return o
 }
 
