@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
@@ -269,9 +270,15 @@ func TestClaims(t *testing.T) {
 			}
 		}
 	}
-	p := compile(t, mustRender(t, minimal()), "tenants-existing")
+	files := mustRender(t, minimal())
+	existing, made := compile(t, files, "tenants-existing"), compile(t, files, "tenants-buckets")
 	for _, c := range given.Buckets {
-		if got := p.decide(t, change{resource: "buckets", new: thing("v1alpha1", "Bucket", "x", c.Spec)}); strings.Join(got, " | ") != c.Says {
+		ch := change{resource: "buckets", new: thing("v1alpha1", "Bucket", "x", c.Spec)}
+		got := existing.decide(t, ch)
+		for _, ch.params = range []runtime.Object{inNamespace("blue", nil), inNamespace("red", c.Labels)} {
+			got = append(got, made.decide(t, ch)...)
+		}
+		if strings.Join(got, " | ") != c.Says {
 			t.Errorf("%s: got %q, want %q", c.Name, got, c.Says)
 		}
 	}

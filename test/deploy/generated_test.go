@@ -78,7 +78,12 @@ metadata:
   labels:
     pod-security.kubernetes.io/enforce: restricted
 `, namespace)}
-	resources := []string{"namespace.yaml"}
+	// The journal is in the namespace: kubectl delete -k must not take it away,
+	// but for an evaluation, where all may go.
+	var resources []string
+	if _, ok := v["evaluation"]; ok {
+		resources = append(resources, "namespace.yaml")
+	}
 	for file, text := range mustRender(t, v) {
 		if filepath.Ext(file) != ".yaml" {
 			continue
@@ -99,7 +104,7 @@ metadata:
 			out["admission-defaults.yaml"] = head + strings.Join(defaults, "---\n")
 		}
 	}
-	slices.Sort(resources[1:])
+	slices.Sort(resources)
 	out["kustomization.yaml"] = head +
 		"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: " + namespace +
 		"\nresources:\n  - " + strings.Join(resources, "\n  - ") +
