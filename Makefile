@@ -69,7 +69,7 @@ generate: ## write all that is generated, without a network
 	@$(GO) test ./test/docs -run TestDescriptorSet -update >/dev/null
 	@$(GO) test ./cmd/cosi-sanity -run README -update >/dev/null
 	@$(GO) test ./pkg/params/admission -run TestTemplate -update >/dev/null
-	@cd test/deploy && $(GO) test . -run 'TestGenerated|TestGuide' -update >/dev/null
+	@cd test/deploy && $(GO) test . -run 'TestGenerated|TestGuideQuotes' -update >/dev/null
 
 .PHONY: verify
 verify: ## prove that nothing generated is stale and that the code is tidy

@@ -178,7 +178,7 @@ func object[T any](t *testing.T, files map[string]string, kind, name string) T {
 func has(files map[string]string, kind, name string) bool {
 	for _, text := range files {
 		for _, d := range documents(text) {
-			if kindOf(d) == kind && strings.Contains(d, fmt.Sprintf("\n  name: %s\n", name)) {
+			if kindOf(d) == kind && strings.Contains(d+"\n", fmt.Sprintf("\n  name: %s\n", name)) {
 				return true
 			}
 		}
