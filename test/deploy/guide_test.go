@@ -517,3 +517,41 @@ func literals(t *testing.T) []string {
 	}
 	return out
 }
+
+// Links lead to files and headings that are there.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	link := regexp.MustCompile(`\]\(([^):]*)\)`)
+	unlettered := regexp.MustCompile(`[^a-z0-9 -]`)
+	for _, from := range []string{"deploy/README.md", "deploy/chart/README.md"} {
+		text, err := os.ReadFile(filepath.Join(root, from))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			file, anchor, _ := strings.Cut(m[1], "#")
+			to := filepath.Join(root, filepath.Dir(from), file)
+			if file == "" {
+				to = filepath.Join(root, from)
+			}
+			if _, err := os.Stat(to); err != nil {
+				t.Errorf("%s: %v", from, err)
+				continue
+			}
+			if anchor == "" {
+				continue
+			}
+			linked, err := os.ReadFile(to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := false
+			for _, heading := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(string(linked), -1) {
+				found = found || strings.ReplaceAll(unlettered.ReplaceAllString(strings.ToLower(heading[1]), ""), " ", "-") == anchor
+			}
+			if !found {
+				t.Errorf("%s: %s has no heading %s", from, to, anchor)
+			}
+		}
+	}
+}
