@@ -14,7 +14,7 @@ RACE := $(shell command -v gcc >/dev/null 2>&1 && [ "$$($(GO) env CGO_ENABLED)" 
 
 .PHONY: help
 help: ## list the targets
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 # What go build -v prints, as progress: every 40th package, and all else.
 PROGRESS = awk '/[: ]/ {print; next} ++n % 40 == 0 {print "  " n " packages compiled"; fflush()}'
@@ -49,6 +49,10 @@ test: bin/grpcurl ## run all tests
 .PHONY: image
 image: ## build the container images of the driver and contractd, with docker, podman or buildah
 	@bash deploy/image.sh
+
+.PHONY: e2e
+e2e: build ## run the driver in a cluster, with manifests in and Secrets out; RUN=name chooses scenarios
+	@bash test/e2e/run.sh $(if $(RUN),-run 'Scenarios/$(RUN)')
 
 .PHONY: fuzz
 fuzz: ## fuzz whatever parses, and the server with random messages, FUZZTIME (10s) each

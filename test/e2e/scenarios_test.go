@@ -1,0 +1,510 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"sigs.k8s.io/container-object-storage-interface/client/apis/objectstorage/v1alpha1"
+
+	"github.com/contract-cosi/contract-cosi-driver/test/harness"
+)
+
+// scenarios run one after the other, since some of them take parts away.
+var scenarios = []struct {
+	name string
+	run  func(*scenario)
+}{
+	{"manifests for v1alpha1", installed("v1alpha1", "v1alpha1")},
+	{"manifests for v1alpha2", installed("v1alpha2", "v1alpha2")},
+	{"manifests of the evaluation", installed("evaluation", "v1alpha1")},
+	{"claim, access, Secret, two S3 clients", useTheSecret},
+	{"delete the access first", accessFirst},
+	{"delete the claim first", claimFirst},
+	{"delete both together", together},
+	{"deletionPolicy Retain", retain},
+	{"an existing bucket", existingBucket},
+	{"two tenants", twoTenants},
+	{"100 claims and accesses at once", hundred},
+	{"5 at upstream's 5 requests a second", throttled},
+	{"driver killed -9 in flight", driverKilled},
+	{"sidecar killed -9 in flight", sidecarKilled},
+	{"contractd down and back in flight", contractdDown},
+	{"bad class parameters", badParameters},
+	{"API server restarted in flight", apiServerRestarted},
+}
+
+func TestScenarios(t *testing.T) {
+	for _, sc := range scenarios {
+		if shared.ctx.Err() != nil {
+			return
+		}
+		t.Run(sc.name, func(t *testing.T) {
+			s := &scenario{TB: t, world: shared.world}
+			start := time.Now()
+			defer func() {
+				outcome := "ok"
+				if t.Failed() {
+					outcome = "FAILED"
+				}
+				if s.raced+s.orphans > 0 {
+					s.note("upstream's races: %d claims and %d orphans", s.raced, s.orphans)
+				}
+				shared.rows = append(shared.rows, row{sc.name, time.Since(start), outcome, strings.Join(s.notes, "; ")})
+			}()
+			before, err := s.left() // by a scenario that failed
+			s.must(err)
+			sc.run(s)
+			s.until("clean", func() error {
+				left, err := s.left()
+				left = slices.DeleteFunc(left, func(what string) bool { return slices.Contains(before, what) })
+				return errors.Join(err, some("left behind", left))
+			})
+			s.must(s.alive())
+		})
+	}
+}
+
+// useTheSecret is the main job: what an application does with what it is given.
+func useTheSecret(s *scenario) {
+	n := s.tenant("use", classes{})
+	s.must(n.ask("photos"))
+	n.ready()
+	c := n.secret("photos")
+	s.must(c.works(s.ctx))
+
+	file := filepath.Join(s.TempDir(), "file")
+	s.must(os.WriteFile(file, []byte("from s3cmd"), 0o600))
+	at := "s3://" + c.Bucket + "/dir/file"
+	s.s3cmd(c, "put", file, at)
+	if out := s.s3cmd(c, "ls", "--recursive", "s3://"+c.Bucket); !strings.Contains(out, at) {
+		s.Errorf("s3cmd lists %q", out)
+	}
+	s.s3cmd(c, "get", "--force", at, file+".back")
+	if text, err := os.ReadFile(file + ".back"); err != nil || string(text) != "from s3cmd" {
+		s.Errorf("s3cmd got %q, %v", text, err)
+	}
+	s.s3cmd(c, "del", at)
+	s.note("Go SDK and s3cmd: put, list, get, delete")
+
+	s.must(n.deleteAccess("photos"))
+	s.until("revoked", func() error { return s.refused(c) })
+	s.must(n.deleteClaim("photos"))
+	n.vanish()
+}
+
+func accessFirst(s *scenario) {
+	n := s.tenant("access-first", classes{})
+	s.must(n.ask("a"))
+	s.must(n.access("b", "a"))
+	n.ready()
+	a, b := n.secret("a"), n.secret("b")
+	s.must(a.works(s.ctx))
+	s.must(n.deleteAccess("a"))
+	s.until("revoked", func() error { return s.refused(a) })
+	s.must(b.works(s.ctx)) // the other key is none of its business
+	s.must(n.deleteAccess("b"))
+	s.until("gone", func() error {
+		o, err := n.objects()
+		return errors.Join(err, some("accesses left", o.accessNames()))
+	})
+	s.must(n.deleteClaim("a"))
+	n.vanish()
+}
+
+func claimFirst(s *scenario) {
+	n := s.tenant("claim-first", classes{})
+	s.must(n.ask("a"))
+	n.ready()
+	c := n.secret("a")
+	s.must(put(s.ctx, c.client(), c.Bucket, "kept"))
+	s.must(n.deleteClaim("a"))
+	// A bucket that holds objects stays, and the administrator is told why.
+	s.until("told", func() error { return s.described("bucket", c.Bucket, "", "FailedDeleteBucket", "still holds objects") })
+	s.note("a bucket with objects is not deleted, and describe says so")
+	// The accesses were deleted with the claim. The service's operator empties it.
+	operator := n.operator()
+	s.must(get(s.ctx, operator, c.Bucket, "kept"))
+	s.must(remove(s.ctx, operator, c.Bucket, "kept"))
+	s.must(n.deleteAccess("a"))
+	n.vanish()
+}
+
+func together(s *scenario) {
+	const m = 10
+	n := s.tenant("together", classes{parameters: map[string]string{"onDelete": "empty"}})
+	s.must(each(m, func(i int) error { return n.ask(numbered(i)) }))
+	n.ready()
+	for i := range m {
+		c := n.secret(numbered(i))
+		s.must(put(s.ctx, c.client(), c.Bucket, "x"))
+	}
+	s.must(each(m, func(i int) error {
+		remove := []func(string) error{n.deleteClaim, n.deleteAccess}
+		return each(2, func(j int) error { return remove[j](numbered(i)) })
+	}))
+	n.vanish()
+	s.note("%d pairs, their buckets emptied by onDelete", m)
+}
+
+// retain: the bucket outlives its claim, and comes back with its data.
+func retain(s *scenario) {
+	n := s.tenant("retain", classes{policy: v1alpha1.DeletionPolicyRetain})
+	s.must(n.ask("a"))
+	n.ready()
+	c := n.secret("a")
+	s.must(put(s.ctx, c.client(), c.Bucket, "precious"))
+	s.must(n.deleteAccess("a"))
+	s.until("revoked", func() error { return s.refused(c) })
+	s.must(n.deleteClaim("a"))
+	n.vanish()
+	s.must(get(s.ctx, n.operator(), c.Bucket, "precious"))
+
+	n.existing(c.Bucket, "again", v1alpha1.DeletionPolicyDelete)
+	s.must(n.claim("again", c.Bucket))
+	s.must(n.access("again", "again"))
+	n.ready()
+	again := n.secret("again")
+	s.must(get(s.ctx, again.client(), again.Bucket, "precious"))
+	s.must(remove(s.ctx, again.client(), again.Bucket, "precious"))
+	s.note("retained with its data, taken on again, then deleted")
+	s.must(n.deleteAccess("again"))
+	s.until("revoked", func() error { return s.refused(again) })
+	s.must(n.deleteClaim("again"))
+	n.vanish()
+}
+
+// existingBucket: somebody else made the bucket, and keeps it.
+func existingBucket(s *scenario) {
+	n := s.tenant("existing", classes{})
+	s.must(n.claim("first", "")) // which signs the contract
+	n.ready()
+	operator, bucket := n.operator(), "made-by-hand"
+	_, err := operator.CreateBucket(s.ctx, &s3.CreateBucketInput{Bucket: &bucket})
+	s.must(err)
+	s.must(put(s.ctx, operator, bucket, "old"))
+
+	n.existing(bucket, "second", v1alpha1.DeletionPolicyDelete)
+	s.must(n.claim("second", bucket))
+	s.must(n.access("second", "second"))
+	n.ready()
+	c := n.secret("second")
+	s.must(get(s.ctx, c.client(), bucket, "old"))
+	s.must(c.works(s.ctx))
+	s.must(remove(s.ctx, c.client(), bucket, "old"))
+	s.must(n.deleteAccess("second"))
+	s.until("revoked", func() error { return s.refused(c) })
+	s.must(n.deleteClaim("second"))
+	s.must(n.deleteClaim("first"))
+	n.vanish()
+}
+
+func twoTenants(s *scenario) {
+	one, two := s.tenant("tenant-one", classes{}), s.tenant("tenant-two", classes{})
+	s.must(errors.Join(one.ask("a"), two.ask("a"), two.ask("b")))
+	one.ready()
+	two.ready()
+	keys := map[string]credentials{"one": one.secret("a"), "two": two.secret("a"), "two, b": two.secret("b")}
+	for name, c := range keys {
+		s.must(put(s.ctx, c.client(), c.Bucket, "mine"))
+		for other, o := range keys {
+			if name == other {
+				continue
+			}
+			s3c := o.client()
+			_, listed := list(s.ctx, s3c, c.Bucket)
+			_, deleted := s3c.DeleteBucket(s.ctx, &s3.DeleteBucketInput{Bucket: &c.Bucket})
+			for what, err := range map[string]error{
+				"list": listed, "get": get(s.ctx, s3c, c.Bucket, "mine"), "put": put(s.ctx, s3c, c.Bucket, "theirs"),
+				"delete": remove(s.ctx, s3c, c.Bucket, "mine"), "delete the bucket": deleted,
+			} {
+				if err := refusal(err); err != nil {
+					s.Errorf("%s of the bucket of %s with the key of %s: %v", what, name, other, err)
+				}
+			}
+		}
+	}
+	for _, c := range keys {
+		s.must(get(s.ctx, c.client(), c.Bucket, "mine"))
+		s.must(remove(s.ctx, c.client(), c.Bucket, "mine"))
+	}
+	s.note("3 keys, 5 requests each to each other's bucket, all refused")
+	for _, n := range []*tenant{one, two} {
+		n.deleteAll()
+		n.vanish()
+	}
+}
+
+func hundred(s *scenario) {
+	const m = 100
+	n := s.tenant("hundred", classes{})
+	start := time.Now()
+	s.must(each(m, func(i int) error { return n.ask(numbered(i)) }))
+	n.ready()
+	s.note("all granted after %.1f s", time.Since(start).Seconds())
+	n.useAll(m)
+	n.deleteAll()
+	n.vanish()
+}
+
+// throttled runs upstream as it is released: with client-go's default of 5
+// requests a second.
+func throttled(s *scenario) {
+	slow := func(qps string) {
+		for _, role := range []string{"controller", "sidecar"} {
+			s.kill(role)
+			s.must(s.startCOSI(role, qps))
+		}
+	}
+	slow("0")
+	defer slow(fast)
+	n := s.tenant("throttled", classes{})
+	s.must(each(5, func(i int) error { return n.ask(numbered(i)) }))
+	n.ready()
+	n.useAll(5)
+	n.deleteAll()
+	n.vanish()
+}
+
+func driverKilled(s *scenario) {
+	s.disturbed("driver-killed", func() { s.kill("driver") }, s.startDriver)
+}
+
+func sidecarKilled(s *scenario) {
+	s.disturbed("sidecar-killed", func() { s.kill("sidecar") }, func() error { return s.startCOSI("sidecar", fast) })
+}
+
+func apiServerRestarted(s *scenario) {
+	s.disturbed("apiserver-restarted", func() { s.kill("apiserver") }, s.restartAPIServer)
+}
+
+func contractdDown(s *scenario) {
+	unavailable := func() float64 {
+		n, err := s.metric("contract_cosi_rpc_duration_seconds_count", `code="Unavailable"`)
+		s.must(err)
+		return n
+	}
+	var before float64
+	down := func() {
+		before = unavailable()
+		s.kill("contractd")
+	}
+	s.disturbed("contractd-down", down, func() error {
+		s.until("noticed", func() error {
+			if unavailable() <= before {
+				return errors.New("no call has failed with Unavailable")
+			}
+			return nil
+		})
+		return s.startContractd()
+	})
+}
+
+// disturbed asks for many buckets and keys and deletes them again. Each time in
+// the middle of it a part is taken away, asked for more, and given back.
+func (s *scenario) disturbed(name string, take func(), giveBack func() error) {
+	const times, half = 3, 5
+	const m = times * 2 * half
+	n := s.tenant(name, classes{})
+	disturb := func(work func(i int) error, done func(objects) int) {
+		for i := range times {
+			first := i * 2 * half
+			var g errgroup.Group
+			g.Go(func() error { return each(half, func(j int) error { return work(first + j) }) })
+			s.until("in flight", func() error {
+				o, err := n.objects()
+				if err == nil {
+					err = n.heal(o)
+				}
+				if got := done(o); err == nil && got <= first {
+					err = fmt.Errorf("%d done", got)
+				}
+				return err
+			})
+			take()
+			g.Go(func() error {
+				return each(half, func(j int) error { return s.insist(func() error { return work(first + half + j) }) })
+			})
+			s.must(giveBack())
+			s.must(g.Wait())
+		}
+	}
+	disturb(func(i int) error { return n.ask(numbered(i)) }, func(o objects) int {
+		granted := 0
+		for _, a := range o.accesses {
+			if a.Status.AccessGranted {
+				granted++
+			}
+		}
+		return granted
+	})
+	n.ready()
+	n.useAll(m)
+	disturb(func(i int) error { return n.deleteAccess(numbered(i)) }, func(o objects) int { return m - len(o.accesses) })
+	n.deleteAll()
+	n.vanish()
+	s.note("%d times, %d claims and accesses", 2*times, m)
+}
+
+// badParameters: who applies a class with a mistake is told at once. Where the
+// policies are not installed, who uses the class reads what the driver says.
+func badParameters(s *scenario) {
+	const bucketText = `BucketClass parameters: "versionin" is unknown; `
+	const accessText = `BucketAccessClass parameters: "acces" is unknown; `
+	manifests := fmt.Sprintf(`apiVersion: objectstorage.k8s.io/v1alpha1
+kind: BucketClass
+metadata: {name: bad-bucket}
+driverName: %[1]s
+deletionPolicy: Delete
+parameters: {contract: bad-bucket, versionin: Enabled}
+---
+apiVersion: objectstorage.k8s.io/v1alpha1
+kind: BucketAccessClass
+metadata: {name: bad-access}
+driverName: %[1]s
+authenticationType: Key
+parameters: {acces: ReadOnly}
+`, driverName)
+	_, err := s.kubectl(s.ctx, manifests, "apply", "--validate=strict", "-f", "-")
+	for _, text := range []string{bucketText + "known are acl, contract, ", accessText + "known are access, prefix, sourceIP"} {
+		if err == nil || !strings.Contains(err.Error(), text) {
+			s.Errorf("kubectl apply says %v, not %s", err, text)
+		}
+	}
+	for _, of := range []string{"bucketclasses", "bucketaccessclasses"} {
+		_, err := s.kubectl(s.ctx, "", "delete", "validatingadmissionpolicybinding", driverAccount+"-"+of)
+		s.must(err)
+	}
+	defer func() {
+		s.must(s.apply(s.ctx, "-f", filepath.Join(deployDir, "manifests", "v1alpha1", "admission-parameters.yaml")))
+		s.must(s.enforced(s.ctx, "v1alpha1"))
+	}()
+	s.until("without policies", func() error {
+		_, err := s.kubectl(s.ctx, manifests, "apply", "--dry-run=server", "-f", "-")
+		return err
+	})
+
+	bucket := s.tenant("bad-bucket", classes{parameters: map[string]string{"versionin": "Enabled"}})
+	s.must(bucket.claim("a", ""))
+	s.until("told", func() error {
+		o, err := bucket.objects()
+		if err != nil || len(o.claims) != 1 {
+			return err
+		}
+		return s.described("bucket", "bucket-"+string(o.claims[0].UID), "", "FailedCreateBucket", bucketText+"did you mean versioning?")
+	})
+	access := s.tenant("bad-access", classes{access: map[string]string{"acces": "ReadOnly"}})
+	s.must(access.ask("a"))
+	s.until("told", func() error {
+		o, err := access.objects()
+		if err == nil {
+			err = access.heal(o)
+		}
+		return errors.Join(err, s.described("bucketaccess", "a", "bad-access", "FailedGrantAccess", accessText+"did you mean access?"))
+	})
+	s.note("refused by apply; without the policies describe shows the driver's text")
+	for _, t := range []*tenant{bucket, access} {
+		t.deleteAll()
+		t.vanish()
+	}
+}
+
+// described is nil if kubectl describe shows all the texts.
+func (s *scenario) described(kind, name, namespace string, texts ...string) error {
+	args := []string{"describe", kind, name}
+	if namespace != "" {
+		args = append(args, "--namespace", namespace)
+	}
+	out, err := s.kubectl(s.ctx, "", args...)
+	if err != nil {
+		return err
+	}
+	for _, text := range texts {
+		if !strings.Contains(out, text) {
+			return fmt.Errorf("kubectl describe %s %s does not say %q but:\n%s", kind, name, text, out)
+		}
+	}
+	return nil
+}
+
+// operator is an S3 client with a key of the contract itself, which the driver
+// knows nothing of.
+func (n *tenant) operator() *s3.Client {
+	n.Helper()
+	var issued struct {
+		Key             struct{ AccessKeyID string }
+		SecretAccessKey string
+	}
+	code, err := n.api(http.MethodPut, "/v1/contracts/"+n.name+"/keys/operator", `{"spec":{"slot":"operator"}}`, &issued)
+	if err != nil || code != http.StatusCreated {
+		n.Fatalf("operator's key: HTTP %d, %v", code, err)
+	}
+	return harness.S3(n.contractd.S3, "us-east-1", issued.Key.AccessKeyID, issued.SecretAccessKey)
+}
+
+// useAll uses the first m keys, which have to be m.
+func (n *tenant) useAll(m int) {
+	n.Helper()
+	different := map[string]bool{}
+	var all []credentials
+	for i := range m {
+		c := n.secret(numbered(i))
+		different[c.AccessKeyID+" "+c.Bucket] = true
+		all = append(all, c)
+	}
+	if len(different) != m {
+		n.Errorf("%d different keys and buckets, want %d", len(different), m)
+	}
+	n.must(each(m, func(i int) error { return all[i].works(n.ctx) }))
+}
+
+// deleteAll deletes all accesses, waits for their end, and deletes all claims.
+func (n *tenant) deleteAll() {
+	n.Helper()
+	o, err := n.objects()
+	n.must(err)
+	n.must(each(len(o.accesses), func(i int) error { return n.deleteAccess(o.accesses[i].Name) }))
+	n.until("gone", func() error {
+		o, err := n.objects()
+		return errors.Join(err, some("accesses left", o.accessNames()))
+	})
+	n.must(each(len(o.claims), func(i int) error { return n.deleteClaim(o.claims[i].Name) }))
+}
+
+// insist repeats a request while the API server is away.
+func (s *scenario) insist(do func() error) error {
+	ctx, cancel := context.WithTimeout(s.ctx, patience)
+	defer cancel()
+	for {
+		err := do()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// each does something m times at once.
+func each(m int, do func(int) error) error {
+	var g errgroup.Group
+	for i := range m {
+		g.Go(func() error { return do(i) })
+	}
+	return g.Wait()
+}
+
+func numbered(i int) string { return fmt.Sprintf("n-%03d", i) }
