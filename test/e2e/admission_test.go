@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
@@ -17,8 +18,8 @@ import (
 
 type fields = map[string]any
 
-// classCase is one case of the table that the policies and the driver's parser
-// are held to without an API server as well.
+// classCase is one case of a table that the policies, and the driver's parser, are
+// held to without an API server as well; so are the next.
 type classCase struct {
 	Name       string            `json:"name"`
 	Class      string            `json:"class"`
@@ -27,13 +28,36 @@ type classCase struct {
 	OnlyDriver bool              `json:"onlyDriver"`
 }
 
-func classCases() ([]classCase, error) {
-	text, err := os.ReadFile("../deploy/testdata/classes.yaml")
-	if err != nil {
-		return nil, err
-	}
-	var cases []classCase
-	return cases, yaml.UnmarshalStrict(text, &cases)
+// changeCase is one of changes of v1alpha1's objects.
+type changeCase struct {
+	Name   string `json:"name"`
+	Kind   string `json:"kind"`
+	Before fields `json:"before"`
+	After  fields `json:"after"`
+	Says   string `json:"says"`
+}
+
+// claimCases are what a namespace may claim, and for whom a Bucket may be.
+type claimCases struct {
+	Classes map[string]string `json:"classes"`
+	Claims  []claimCase       `json:"claims"`
+	Buckets []claimCase       `json:"buckets"`
+}
+
+type claimCase struct {
+	Name   string            `json:"name"`
+	Labels map[string]string `json:"labels"`
+	Spec   fields            `json:"spec"`
+	Says   string            `json:"says"`
+}
+
+// table reads one of the tables.
+func table[T any](s *scenario, file string) (cases T) {
+	s.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "deploy", "testdata", file))
+	s.must(err)
+	s.must(yaml.UnmarshalStrict(text, &cases))
+	return cases
 }
 
 // takesClass asks the API server whether it takes a class.
@@ -49,20 +73,26 @@ func (c *cluster) takesClass(ctx context.Context, version string, asked classCas
 		}
 		f["parameters"] = parameters
 	}
-	o := object(version, asked.Class, "", "x", f)
+	return c.takes(ctx, class(version, asked.Class, "x", f))
+}
+
+// takes asks the API server whether it takes a new object.
+func (c *cluster) takes(ctx context.Context, o *unstructured.Unstructured) error {
 	_, err := c.resource(o).Create(ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 	return err
 }
 
-// object is one of COSI's: v1alpha1 has the fields of classes at the top.
-func object(version, kind, namespace, name string, f fields) *unstructured.Unstructured {
-	o := &unstructured.Unstructured{Object: fields{"spec": f}}
-	if version == "v1alpha1" && strings.HasSuffix(kind, "Class") {
-		o.Object = fields{}
-		for key, value := range f {
-			o.Object[key] = value
-		}
+// class is a class, which has its fields at the top in v1alpha1.
+func class(version, kind, name string, f fields) *unstructured.Unstructured {
+	if version != "v1alpha1" {
+		f = fields{"spec": f}
 	}
+	return object(version, kind, "", name, f)
+}
+
+// object is one of COSI's.
+func object(version, kind, namespace, name string, content fields) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(content)}
 	o.SetGroupVersionKind(schema.GroupVersionKind{Group: "objectstorage.k8s.io", Version: version, Kind: kind})
 	o.SetName(name)
 	o.SetNamespace(namespace)
@@ -105,9 +135,9 @@ func installed(variant, version string) func(*scenario) {
 		s.must(err)
 		s.note("%d files applied", len(files)-1) // the kustomization is none
 
-		cases, err := classCases()
-		s.must(err)
-		for _, asked := range cases {
+		claims := s.claims(c, version)
+		classes := table[[]classCase](s, "classes.yaml")
+		for _, asked := range classes {
 			want := asked.Says
 			if asked.OnlyDriver {
 				want = ""
@@ -116,12 +146,16 @@ func installed(variant, version string) func(*scenario) {
 				s.Errorf("%s: the API server says\n  %s\nwant\n  %s", asked.Name, got, want)
 			}
 		}
-		changes := 0
+		s.note("policies decide %d classes and %d claims", len(classes), claims)
 		if version == "v1alpha1" { // v1alpha2 has such rules in its types
-			changes = s.changes(c)
+			s.note("%d changes", s.changes(c))
+		} else {
+			s.note("%d examples applied", s.examples(c, version))
 		}
-		s.tenants(c, version)
-		s.note("policies decide %d classes, %d changes and 6 claims as they should", len(cases), changes)
+		if variant == "v1alpha1" {
+			s.must(c.apply(s.ctx, "-k", filepath.Join(deployDir, "examples", "kustomize")))
+			s.note("the overlay applied")
+		}
 	}
 }
 
@@ -144,116 +178,118 @@ func (s *scenario) ownCluster() *cluster {
 	return c
 }
 
-// changes tries what v1alpha1's types let everybody change, and returns how many.
+// changes tries to change objects, and returns how many.
 func (s *scenario) changes(c *cluster) int {
-	const fixed = " cannot be changed once set; make a new object"
-	const owned = "the Bucket belongs to another BucketClaim; a BucketClaim of existingBucketName has to be the one that its spec.bucketClaim names"
-	class := fields{"driverName": driverName, "deletionPolicy": "Delete", "parameters": fields{"contract": "a"}}
-	bucket := fields{"driverName": driverName, "bucketClassName": "a", "deletionPolicy": "Delete", "protocols": []any{"S3"}, "existingBucketID": "a.b.c",
-		"bucketClaim": fields{"namespace": "default", "name": "a"}}
-	claim := fields{"bucketClassName": "a", "protocols": []any{"S3"}}
-	access := fields{"bucketClaimName": "a", "bucketAccessClassName": "a", "credentialsSecretName": "a"}
-	table := []struct {
-		kind string
-		made fields
-		path []string
-		to   any
-		says string
-	}{
-		{"BucketClass", class, []string{"parameters", "contract"}, "b", "parameters" + fixed},
-		{"BucketClass", class, []string{"deletionPolicy"}, "Retain", "deletionPolicy" + fixed},
-		{"BucketClass", class, []string{"driverName"}, "other.example.com", "driverName" + fixed},
-		{"BucketClass", class, []string{"metadata", "labels"}, fields{"a": "b"}, ""},
-		{"BucketAccessClass", fields{"driverName": driverName, "authenticationType": "Key"}, []string{"authenticationType"}, "IAM", "authenticationType" + fixed},
-		{"Bucket", bucket, []string{"spec", "existingBucketID"}, "a.b.d", "existingBucketID" + fixed},
-		{"Bucket", bucket, []string{"spec", "deletionPolicy"}, "Retain", ""},
-		{"Bucket", bucket, []string{"spec", "bucketClaim", "uid"}, "1", ""},
-		{"Bucket", bucket, []string{"spec", "bucketClaim", "namespace"}, "kube-system", owned},
-		{"Bucket", bucket, []string{"status"}, fields{"bucketReady": true, "bucketID": "a.b.d"}, "bucketID" + fixed},
-		{"BucketClaim", claim, []string{"spec", "bucketClassName"}, "b", "bucketClassName" + fixed},
-		{"BucketClaim", claim, []string{"metadata", "finalizers"}, []any{"example.com/a"}, ""},
-		{"BucketAccess", access, []string{"spec", "credentialsSecretName"}, "b", "credentialsSecretName" + fixed},
-		{"BucketAccess", access, []string{"spec", "bucketAccessClassName"}, "b", "bucketAccessClassName" + fixed},
-	}
-	_, err := c.kube.CoreV1().Namespaces().Patch(s.ctx, "default", "application/merge-patch+json",
-		fmt.Appendf(nil, `{"metadata": {"labels": {"%s/a": "allowed"}}}`, driverName), metav1.PatchOptions{})
-	s.must(err)
-	for _, t := range table {
+	s.label(c, "blue", map[string]string{driverName + "/c": "allowed"})
+	cases := table[[]changeCase](s, "changes.yaml")
+	for i, of := range cases {
 		namespace := ""
-		if t.kind == "BucketClaim" || t.kind == "BucketAccess" {
-			namespace = "default"
+		if of.Kind == "BucketClaim" || of.Kind == "BucketAccess" {
+			namespace = "blue"
 		}
-		o := object("v1alpha1", t.kind, namespace, "a", t.made)
-		r := c.resource(o)
-		s.until("made", func() error { // a policy learns of a new class after a moment
-			_, err := r.Create(s.ctx, o.DeepCopy(), metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
-			return made(err)
-		})
-		there, err := r.Get(s.ctx, "a", metav1.GetOptions{})
-		s.must(err)
-		var subresources []string
-		if t.path[0] == "status" {
-			subresources = []string{"status"}
-			there.Object["status"] = fields{"bucketReady": true, "bucketID": "a.b.c"}
+		before := object("v1alpha1", of.Kind, namespace, numbered(i), of.Before)
+		r := c.resource(before)
+		there, err := r.Create(s.ctx, before, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+		if err != nil {
+			s.Fatalf("%s: %v", of.Name, err)
+		}
+		var status []string
+		if of.After["status"] != nil {
+			status = []string{"status"}
+		}
+		if of.Before["status"] != nil {
+			there.Object["status"] = before.Object["status"]
 			there, err = r.UpdateStatus(s.ctx, there, metav1.UpdateOptions{})
 			s.must(err)
 		}
-		s.must(unstructured.SetNestedField(there.Object, t.to, t.path...))
-		_, err = r.Update(s.ctx, there, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}, subresources...)
-		if got := verdict(err); got != t.says {
-			s.Errorf("%s, %s: the API server says\n  %s\nwant\n  %s", t.kind, strings.Join(t.path, "."), got, t.says)
+		after := object("v1alpha1", of.Kind, namespace, there.GetName(), of.After)
+		after.SetResourceVersion(there.GetResourceVersion())
+		_, err = r.Update(s.ctx, after, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}, status...)
+		if got := verdict(err); got != of.Says {
+			s.Errorf("%s: the API server says\n  %s\nwant\n  %s", of.Name, got, of.Says)
 		}
 	}
-	return len(table)
+	return len(cases)
 }
 
-// tenants tries to claim classes that a namespace may and may not claim.
-func (s *scenario) tenants(c *cluster, version string) {
-	for namespace, labels := range map[string]map[string]string{
-		"blue": {driverName + "/blue": "allowed"}, "red": {driverName + "/red": "allowed", driverName + "/blue": "no"},
-	} {
-		_, err := c.kube.CoreV1().Namespaces().Create(s.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: labels}}, metav1.CreateOptions{})
+// claims tries to claim classes, and in v1alpha1 to make Buckets, and returns
+// how many.
+func (s *scenario) claims(c *cluster, version string) int {
+	cases := table[claimCases](s, "claims.yaml")
+	for name, driver := range cases.Classes {
+		o := class(version, "BucketClass", name, fields{"driverName": driver, "deletionPolicy": "Delete", "parameters": fields{"contract": name}})
+		_, err := c.resource(o).Create(s.ctx, o, metav1.CreateOptions{})
 		s.must(err)
 	}
-	for name, driver := range map[string]string{"blue": driverName, "other": "other.example.com"} {
-		class := object(version, "BucketClass", "", name, fields{"driverName": driver, "deletionPolicy": "Delete", "parameters": fields{"contract": name}})
-		_, err := c.resource(class).Create(s.ctx, class, metav1.CreateOptions{})
+	s.label(c, "blue", nil)
+	if version != "v1alpha1" {
+		cases.Buckets = nil // they do not say their class, and always name their claim
+	}
+	// A policy learns of new classes and labels after a moment.
+	decided := func(kind, namespace string, of claimCase) {
+		s.label(c, "red", of.Labels)
+		s.until("decided as the table says: "+of.Name, func() error {
+			o := object(version, kind, namespace, "photos", fields{"spec": of.Spec})
+			if got := verdict(c.takes(s.ctx, o)); got != of.Says {
+				return fmt.Errorf("the API server says %q, want %q", got, of.Says)
+			}
+			return nil
+		})
+	}
+	for _, of := range cases.Claims {
+		decided("BucketClaim", "red", of)
+	}
+	for _, of := range cases.Buckets {
+		decided("Bucket", "", of)
+	}
+	return len(cases.Claims) + len(cases.Buckets)
+}
+
+// label makes a namespace, or gives it other labels.
+func (s *scenario) label(c *cluster, namespace string, labels map[string]string) {
+	s.Helper()
+	o := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: labels}}
+	_, err := c.kube.CoreV1().Namespaces().Create(s.ctx, o, metav1.CreateOptions{})
+	if made(err) == nil && err != nil {
+		_, err = c.kube.CoreV1().Namespaces().Update(s.ctx, o, metav1.UpdateOptions{})
+	}
+	s.must(err)
+}
+
+// guide are the manifests that the guide has its reader apply, in its order,
+// for one API version.
+func (s *scenario) guide(version string) (files []string) {
+	s.Helper()
+	text, err := os.ReadFile(filepath.Join(deployDir, "README.md"))
+	s.must(err)
+	applied := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		file, ok := strings.CutPrefix(strings.TrimSpace(line), "kubectl apply -f deploy/examples/")
+		if !ok || applied[file] {
+			continue
+		}
+		applied[file] = true
+		if of := filepath.Dir(file) == "v1alpha2"; of == (version == "v1alpha2") || filepath.Base(file) == "namespaces.yaml" {
+			files = append(files, filepath.Join(deployDir, "examples", file))
+		}
+	}
+	there, err := filepath.Glob(filepath.Join(deployDir, "examples", "*", "*.yaml"))
+	s.must(err)
+	for _, file := range there {
+		file, err := filepath.Rel(filepath.Join(deployDir, "examples"), file)
 		s.must(err)
-	}
-	refused := "namespace red may not claim BucketClass blue; who may allow it labels the namespace " + driverName + "/blue=allowed"
-	claim := func(namespace string, spec fields) error {
-		spec["protocols"] = []any{"S3"}
-		o := object(version, "BucketClaim", namespace, "photos", spec)
-		_, err := c.resource(o).Create(s.ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err
-	}
-	s.until("allowed to claim", func() error { return claim("blue", fields{"bucketClassName": "blue"}) })
-	s.until("refused by the new class's label", func() error {
-		if got := verdict(claim("red", fields{"bucketClassName": "blue"})); got != refused {
-			return fmt.Errorf("the API server says %q", got)
-		}
-		return nil
-	})
-	for what, err := range map[string]error{
-		"another driver's class": claim("red", fields{"bucketClassName": "other"}),
-		"an existing bucket":     claim("red", fields{"existingBucketName": "x"}),
-	} {
-		if got := verdict(err); got != "" {
-			s.Errorf("%s: the API server says %s", what, got)
+		if !applied[file] && filepath.Dir(file) != "kustomize" {
+			s.Errorf("the guide does not apply examples/%s", file)
 		}
 	}
-	if version != "v1alpha1" { // where a Bucket has to name its claim in any case
-		return
+	return files
+}
+
+// examples applies them, and returns how many.
+func (s *scenario) examples(c *cluster, version string) int {
+	files := s.guide(version)
+	for _, file := range files {
+		s.until("applied: "+file, func() error { return c.apply(s.ctx, "-f", file) })
 	}
-	for says, owner := range map[string]fields{
-		"spec.bucketClaim has to name the namespace and the name of the BucketClaim that may use this existing bucket": {},
-		"": {"namespace": "blue", "name": "photos"},
-	} {
-		o := object(version, "Bucket", "", "x", fields{"driverName": driverName, "bucketClassName": "blue", "deletionPolicy": "Delete",
-			"protocols": []any{"S3"}, "existingBucketID": "a.b.c", "bucketClaim": owner})
-		_, err := c.resource(o).Create(s.ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if got := verdict(err); got != says {
-			s.Errorf("Bucket of claim %v: the API server says %q, want %q", owner, got, says)
-		}
-	}
+	return len(files)
 }

@@ -212,8 +212,10 @@ func (c *cluster) apply(ctx context.Context, args ...string) error {
 // servers take.
 func (c *cluster) install(ctx context.Context, variant, version string) error {
 	dir := filepath.Join(deployDir, "manifests", variant)
-	if err := c.apply(ctx, "-k", dir); err != nil {
-		return err
+	for _, args := range [][]string{{"-f", filepath.Join(dir, "namespace.yaml")}, {"-k", dir}} {
+		if err := c.apply(ctx, args...); err != nil {
+			return err
+		}
 	}
 	if err := c.apply(ctx, "-f", filepath.Join(dir, "admission-defaults.yaml")); err != nil {
 		return err

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/container-object-storage-interface/client/apis/objectstorage/v1alpha1"
 
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
@@ -29,6 +31,7 @@ var scenarios = []struct {
 	{"manifests for v1alpha2", installed("v1alpha2", "v1alpha2")},
 	{"manifests of the evaluation", installed("evaluation", "v1alpha1")},
 	{"claim, access, Secret, two S3 clients", useTheSecret},
+	{"every manifest of the guide", theGuide},
 	{"delete the access first", accessFirst},
 	{"delete the claim first", claimFirst},
 	{"delete both together", together},
@@ -103,6 +106,61 @@ func useTheSecret(s *scenario) {
 	n.vanish()
 }
 
+// theGuide applies what the guide shows, and uses what comes of it.
+func theGuide(s *scenario) {
+	tenants := map[string]*tenant{}
+	for _, name := range []string{"first", "blue"} {
+		tenants[name] = &tenant{s, name, map[string]credentials{}, map[types.UID]state{}}
+	}
+	blue := tenants["blue"]
+	files := s.guide("v1alpha1")
+	var operator *s3.Client
+	archive := "archive"
+	for _, file := range files {
+		if filepath.Base(filepath.Dir(file)) == "existing" && filepath.Base(file) == "bucket.yaml" {
+			// The guide takes on a bucket that there is.
+			blue.ready()
+			operator = s.operator("team-blue")
+			_, err := operator.CreateBucket(s.ctx, &s3.CreateBucketInput{Bucket: &archive})
+			s.must(err)
+		}
+		s.until("applied: "+file, func() error { return s.apply(s.ctx, "-f", file) })
+		if filepath.Base(file) == "bucket.yaml" { // v0.2.2 wants a Bucket to be older than its claim
+			s.until("ready", func() error {
+				buckets, err := blue.buckets().List(s.ctx, metav1.ListOptions{})
+				for _, b := range buckets.Items {
+					if b.Spec.ExistingBucketID != "" && !b.Status.BucketReady {
+						err = errors.New("the sidecar has not taken the Bucket on")
+					}
+				}
+				return err
+			})
+		}
+	}
+	for _, n := range tenants {
+		n.ready()
+	}
+	s.must(tenants["first"].secret("photos").works(s.ctx))
+	s.must(blue.secret("archive").works(s.ctx))
+	writer, reader := blue.secret("photos"), blue.secret("photos-reader")
+	s.must(put(s.ctx, writer.client(), writer.Bucket, "photo"))
+	s.must(get(s.ctx, reader.client(), reader.Bucket, "photo"))
+	s.must(refusal(put(s.ctx, reader.client(), reader.Bucket, "photo")))
+	s.must(refusal(remove(s.ctx, reader.client(), reader.Bucket, "photo")))
+	s.must(remove(s.ctx, writer.client(), writer.Bucket, "photo"))
+	s.note("%d files, keys used", len(files))
+	for _, n := range tenants {
+		n.deleteAll()
+		n.vanish()
+	}
+	// What was taken on is retained, and its contract with it.
+	_, err := operator.DeleteBucket(s.ctx, &s3.DeleteBucketInput{Bucket: &archive})
+	s.must(err)
+	if code, err := s.api(http.MethodDelete, "/v1/contracts/team-blue", "", nil); err != nil || code >= 300 {
+		s.Fatalf("the contract cannot be cancelled: HTTP %d, %v", code, err)
+	}
+}
+
 func accessFirst(s *scenario) {
 	n := s.tenant("access-first", classes{})
 	s.must(n.ask("a"))
@@ -133,7 +191,7 @@ func claimFirst(s *scenario) {
 	s.until("told", func() error { return s.described("bucket", c.Bucket, "", "FailedDeleteBucket", "still holds objects") })
 	s.note("a bucket with objects is not deleted, and describe says so")
 	// The accesses were deleted with the claim. The service's operator empties it.
-	operator := n.operator()
+	operator := s.operator(n.name)
 	s.must(get(s.ctx, operator, c.Bucket, "kept"))
 	s.must(remove(s.ctx, operator, c.Bucket, "kept"))
 	s.must(n.deleteAccess("a"))
@@ -168,7 +226,7 @@ func retain(s *scenario) {
 	s.until("revoked", func() error { return s.refused(c) })
 	s.must(n.deleteClaim("a"))
 	n.vanish()
-	s.must(get(s.ctx, n.operator(), c.Bucket, "precious"))
+	s.must(get(s.ctx, s.operator(n.name), c.Bucket, "precious"))
 
 	n.existing(c.Bucket, "again", v1alpha1.DeletionPolicyDelete)
 	s.must(n.claim("again", c.Bucket))
@@ -189,7 +247,7 @@ func existingBucket(s *scenario) {
 	n := s.tenant("existing", classes{})
 	s.must(n.claim("first", "")) // which signs the contract
 	n.ready()
-	operator, bucket := n.operator(), "made-by-hand"
+	operator, bucket := s.operator(n.name), "made-by-hand"
 	_, err := operator.CreateBucket(s.ctx, &s3.CreateBucketInput{Bucket: &bucket})
 	s.must(err)
 	s.must(put(s.ctx, operator, bucket, "old"))
@@ -382,7 +440,7 @@ parameters: {acces: ReadOnly}
 		}
 	}
 	for _, of := range []string{"bucketclasses", "bucketaccessclasses"} {
-		_, err := s.kubectl(s.ctx, "", "delete", "validatingadmissionpolicybinding", driverAccount+"-"+of)
+		_, err := s.kubectl(s.ctx, "", "delete", "validatingadmissionpolicybinding", release+"-"+of)
 		s.must(err)
 	}
 	defer func() {
@@ -437,19 +495,19 @@ func (s *scenario) described(kind, name, namespace string, texts ...string) erro
 	return nil
 }
 
-// operator is an S3 client with a key of the contract itself, which the driver
+// operator is an S3 client with a key of a contract itself, which the driver
 // knows nothing of.
-func (n *tenant) operator() *s3.Client {
-	n.Helper()
+func (s *scenario) operator(contract string) *s3.Client {
+	s.Helper()
 	var issued struct {
 		Key             struct{ AccessKeyID string }
 		SecretAccessKey string
 	}
-	code, err := n.api(http.MethodPut, "/v1/contracts/"+n.name+"/keys/operator", `{"spec":{"slot":"operator"}}`, &issued)
+	code, err := s.api(http.MethodPut, "/v1/contracts/"+contract+"/keys/operator", `{"spec":{"slot":"operator"}}`, &issued)
 	if err != nil || code != http.StatusCreated {
-		n.Fatalf("operator's key: HTTP %d, %v", code, err)
+		s.Fatalf("operator's key: HTTP %d, %v", code, err)
 	}
-	return harness.S3(n.contractd.S3, "us-east-1", issued.Key.AccessKeyID, issued.SecretAccessKey)
+	return harness.S3(s.contractd.S3, "us-east-1", issued.Key.AccessKeyID, issued.SecretAccessKey)
 }
 
 // useAll uses the first m keys, which have to be m.

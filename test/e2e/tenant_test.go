@@ -213,7 +213,7 @@ func (n *tenant) objects() (objects, error) {
 		o.claimed[c.Name] = true
 	}
 	for _, b := range buckets.Items {
-		if b.Spec.BucketClassName == n.name {
+		if b.Spec.BucketClaim != nil && b.Spec.BucketClaim.Namespace == n.name {
 			o.buckets[b.Name] = b
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
@@ -22,15 +23,13 @@ import (
 const (
 	deployDir       = "../../deploy"
 	driverNamespace = "contract-cosi-system"
-	driverAccount   = "contract-cosi-driver"
-	sidecarAccount  = driverAccount + "-sidecar"
+	release         = "contract-cosi-driver"
+	driverAccount   = release + "-driver"
+	sidecarAccount  = release + "-sidecar"
 
 	controllerRBAC      = "controller.yaml"
 	controllerNamespace = "cosi"
 	controllerAccount   = "controller"
-
-	// journalType is the type of the Secrets that the driver keeps its journal in.
-	journalType = "contract-cosi-driver/journal"
 )
 
 // driverName is what classes give.
@@ -85,9 +84,6 @@ func (w *world) start(kubeBin string) (err error) {
 	if err := w.install(w.ctx, "v1alpha1", "v1alpha1"); err != nil {
 		return err
 	}
-	if err := w.accountForSidecar(); err != nil {
-		return err
-	}
 	if err := w.apply(w.ctx, "-f", controllerRBAC); err != nil {
 		return err
 	}
@@ -105,22 +101,6 @@ func (w *world) start(kubeBin string) (err error) {
 		return err
 	}
 	return errors.Join(w.startCOSI("controller", fast), w.startCOSI("sidecar", fast))
-}
-
-// accountForSidecar takes the sidecar's rights from the pod's account and gives
-// them to one of its own, as the chart does with sidecar.kubeconfigSecret: what
-// one of the two lacks cannot be made up for by the other's rights.
-func (w *world) accountForSidecar() error {
-	if _, err := w.kubectl(w.ctx, "", "create", "serviceaccount", sidecarAccount, "--namespace", driverNamespace); err != nil {
-		return err
-	}
-	patch := fmt.Sprintf(`[{"op": "replace", "path": "/subjects/0/name", "value": %q}]`, sidecarAccount)
-	for _, kind := range []string{"rolebinding", "clusterrolebinding"} {
-		if _, err := w.kubectl(w.ctx, "", "patch", kind, sidecarAccount, "--namespace", driverNamespace, "--type", "json", "--patch", patch); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // runs notes that a process has to run from now on, and keeps what it prints.
@@ -289,7 +269,10 @@ func (w *world) left() ([]string, error) {
 	for i := range buckets.Items {
 		left = append(left, "Bucket "+path(&buckets.Items[i]))
 	}
-	for i := range secrets.Items { // nobody else makes Secrets here
+	for i := range secrets.Items { // nobody else makes Secrets here, but for the driver's token
+		if secrets.Items[i].Type == v1.SecretTypeServiceAccountToken {
+			continue
+		}
 		left = append(left, "Secret "+path(&secrets.Items[i])+" of type "+string(secrets.Items[i].Type))
 	}
 	contracts, err := w.listed("/v1/contracts")
