@@ -97,7 +97,7 @@ func TestTargets(t *testing.T) {
 		t.Fatal(err)
 	}
 	var named []string
-	for _, m := range regexp.MustCompile("(?m)(?:^|`)make ([a-z-]+)").FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile("(?m)(?:^|`)make ([a-z0-9-]+)").FindAllStringSubmatch(text, -1) {
 		named = append(named, m[1])
 	}
 	if !slices.Contains(named, "demo") || !slices.Contains(named, "test") {
