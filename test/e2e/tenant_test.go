@@ -21,7 +21,7 @@ import (
 
 const (
 	// patience bounds every wait. Nothing takes nearly as long.
-	patience = time.Minute
+	patience = 2 * time.Minute
 	// settled is how long an object must not change to be called stuck: longer
 	// than any party waits between two attempts.
 	settled = 4 * time.Second
@@ -332,12 +332,16 @@ func (n *tenant) secret(access string) credentials {
 //     with the bucket.
 //
 // Such objects are counted, and cured as users do: by deleting the Bucket, and
-// by taking finalizers away when the driver has done its part.
+// by taking finalizers away when the driver has done its part and forgotten them.
 func (n *tenant) vanish() {
 	n.Helper()
 	orphans := map[types.UID]bool{}
 	n.until("gone", func() error {
 		o, err := n.objects()
+		if err != nil {
+			return err
+		}
+		journal, err := n.journal()
 		if err != nil {
 			return err
 		}
@@ -349,6 +353,9 @@ func (n *tenant) vanish() {
 			left = append(left, "Bucket "+b.Name)
 			if owner := b.Spec.BucketClaim; owner == nil || o.claimed[owner.Name] || !n.stuck(&b) {
 				continue
+			}
+			if !b.DeletionTimestamp.IsZero() && b.Spec.DeletionPolicy == v1alpha1.DeletionPolicyDelete && strings.Contains(journal, b.Name) {
+				continue // nobody has asked the driver yet
 			}
 			orphans[b.UID] = true
 			if b.DeletionTimestamp.IsZero() {
@@ -364,7 +371,7 @@ func (n *tenant) vanish() {
 		for i := range o.accesses {
 			a := &o.accesses[i]
 			left = append(left, "access "+a.Name)
-			if a.DeletionTimestamp.IsZero() || !o.orphaned(a.Spec.BucketClaimName) || !n.stuck(a) {
+			if a.DeletionTimestamp.IsZero() || !o.orphaned(a.Spec.BucketClaimName) || !n.stuck(a) || strings.Contains(journal, string(a.UID)) {
 				continue
 			}
 			if c, ok := n.handedOut[a.Name]; ok && n.refused(c) != nil {
@@ -390,6 +397,20 @@ func (n *tenant) vanish() {
 			n.Errorf("the key of access %s: %v", access, err)
 		}
 	}
+}
+
+// journal is the names of the driver's records, which have those of the buckets
+// and keys in them that it knows.
+func (n *tenant) journal() (string, error) {
+	secrets, err := n.kube.CoreV1().Secrets(driverNamespace).List(n.ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	for _, s := range secrets.Items {
+		names = append(names, s.Name)
+	}
+	return strings.Join(names, " "), nil
 }
 
 // orphaned reports whether a claim and its Bucket are both gone.
