@@ -52,7 +52,7 @@ image: ## build the container images of the driver and contractd, with docker, p
 
 .PHONY: e2e
 e2e: build ## run the driver in a cluster, with manifests in and Secrets out; RUN=name chooses scenarios
-	@bash test/e2e/run.sh $(if $(RUN),-run 'Scenarios/$(RUN)')
+	@bash test/e2e/run.sh $(if $(RUN),-test.run 'Scenarios/$(RUN)')
 
 .PHONY: fuzz
 fuzz: ## fuzz whatever parses, and the server with random messages, FUZZTIME (10s) each

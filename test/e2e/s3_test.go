@@ -76,6 +76,9 @@ func (c credentials) works(ctx context.Context) error {
 
 // refusal is nil if err is the storage's refusal, and says what it is otherwise.
 func refusal(err error) error {
+	if err == nil {
+		return errors.New("not refused")
+	}
 	var answer smithy.APIError
 	if !errors.As(err, &answer) || !slices.Contains([]string{"AccessDenied", "InvalidAccessKeyId", "Forbidden"}, answer.ErrorCode()) {
 		return fmt.Errorf("not refused, but %w", err)
