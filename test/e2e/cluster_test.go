@@ -11,11 +11,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	authv1 "k8s.io/api/authentication/v1"
@@ -244,20 +247,21 @@ func (c *cluster) enforced(ctx context.Context, version string) error {
 	})
 }
 
-// freePorts returns ports that nobody listens on.
-func freePorts(n int) ([]string, error) {
-	var ports []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+// freePorts returns ports that nobody listens on. They are below those that the
+// system gives to clients, so that one stays free while its server is away.
+func freePorts(n int) (ports []string, err error) {
+	for tries := 0; len(ports) < n; tries++ {
+		port := strconv.Itoa(10000 + mathrand.IntN(20000))
+		l, err := net.Listen("tcp", "127.0.0.1:"+port)
+		if err == nil {
+			err = l.Close()
+		}
+		if err != nil && tries > 100 {
 			return nil, err
 		}
-		defer func() { _ = l.Close() }() // not before all are known, or one comes twice
-		_, port, err := net.SplitHostPort(l.Addr().String())
-		if err != nil {
-			return nil, err
+		if err == nil && !slices.Contains(ports, port) {
+			ports = append(ports, port)
 		}
-		ports = append(ports, port)
 	}
 	return ports, nil
 }

@@ -330,15 +330,16 @@ func throttled(s *scenario) {
 }
 
 func driverKilled(s *scenario) {
-	s.disturbed("driver-killed", func() { s.kill("driver") }, s.startDriver)
+	s.disturbed("driver-killed", 3, func() { s.kill("driver") }, s.startDriver)
 }
 
 func sidecarKilled(s *scenario) {
-	s.disturbed("sidecar-killed", func() { s.kill("sidecar") }, func() error { return s.startCOSI("sidecar", fast) })
+	s.disturbed("sidecar-killed", 3, func() { s.kill("sidecar") }, func() error { return s.startCOSI("sidecar", fast) })
 }
 
 func apiServerRestarted(s *scenario) {
-	s.disturbed("apiserver-restarted", func() { s.kill("apiserver") }, s.restartAPIServer)
+	// Once: client-go comes back to an API server only after half a minute or so.
+	s.disturbed("apiserver-restarted", 1, func() { s.kill("apiserver") }, s.restartAPIServer)
 }
 
 func contractdDown(s *scenario) {
@@ -352,7 +353,7 @@ func contractdDown(s *scenario) {
 		before = unavailable()
 		s.kill("contractd")
 	}
-	s.disturbed("contractd-down", down, func() error {
+	s.disturbed("contractd-down", 3, down, func() error {
 		s.until("noticed", func() error {
 			if unavailable() <= before {
 				return errors.New("no call has failed with Unavailable")
@@ -363,11 +364,11 @@ func contractdDown(s *scenario) {
 	})
 }
 
-// disturbed asks for many buckets and keys and deletes them again. Each time in
-// the middle of it a part is taken away, asked for more, and given back.
-func (s *scenario) disturbed(name string, take func(), giveBack func() error) {
-	const times, half = 3, 5
-	const m = times * 2 * half
+// disturbed asks for many buckets and keys and deletes them again. So many times
+// in the middle of either a part is taken away, asked for more, and given back.
+func (s *scenario) disturbed(name string, times int, take func(), giveBack func() error) {
+	const half = 5
+	m := times * 2 * half
 	n := s.tenant(name, classes{})
 	disturb := func(work func(i int) error, done func(objects) int) {
 		for i := range times {

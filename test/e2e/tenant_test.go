@@ -396,6 +396,9 @@ func (n *tenant) vanish() {
 		if err := n.refused(c); err != nil {
 			n.Errorf("the key of access %s: %v", access, err)
 		}
+		if who := n.tells(c.SecretAccessKey); len(who) > 0 {
+			n.Errorf("the log of %s holds the secret of access %s", strings.Join(who, " and of "), access)
+		}
 	}
 }
 

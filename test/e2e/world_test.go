@@ -47,12 +47,13 @@ type world struct {
 	cosiBin string
 	build   harness.Binaries
 
-	contractd *harness.Contractd
-	driver    *harness.Driver
-	accounts  map[string]string           // kubeconfigs, by account
-	restarted bool                        // the API server, which is unjust while it starts
-	running   map[string]*harness.Process // what has to run now
-	logs      []log
+	contractd      *harness.Contractd
+	contractdPorts []string
+	driver         *harness.Driver
+	accounts       map[string]string           // kubeconfigs, by account
+	restarted      bool                        // the API server, which is unjust while it starts
+	running        map[string]*harness.Process // what has to run now
+	logs           []log
 }
 
 // log is what a process printed, which outlives it.
@@ -125,11 +126,13 @@ func (w *world) kill(name string) {
 }
 
 func (w *world) startContractd() (err error) {
-	var where []string
-	if before := w.contractd; before != nil { // the applications know the address
-		where = []string{"--api-address", strings.TrimPrefix(before.API, "http://"), "--s3-address", strings.TrimPrefix(before.S3, "http://")}
+	if w.contractdPorts == nil { // which the applications know
+		if w.contractdPorts, err = freePorts(2); err != nil {
+			return err
+		}
 	}
-	if w.contractd, err = harness.StartContractd(w.ctx, w.build, w.dir, where...); err == nil {
+	api, s3 := "127.0.0.1:"+w.contractdPorts[0], "127.0.0.1:"+w.contractdPorts[1]
+	if w.contractd, err = harness.StartContractd(w.ctx, w.build, w.dir, "--api-address", api, "--s3-address", s3); err == nil {
 		w.runs("contractd", w.contractd.Process)
 	}
 	return err
@@ -183,7 +186,8 @@ func (w *world) startCOSI(role, qps string) error {
 func (w *world) alive() error {
 	for name, p := range w.running {
 		for line := range strings.Lines(p.Output.String()) {
-			if !w.restarted && strings.Contains(line, "cannot") && strings.Contains(line, "system:serviceaccount:") {
+			denied := strings.Contains(line, "cannot") && strings.Contains(line, "system:serviceaccount:") || strings.Contains(line, "does not let the driver")
+			if denied && !w.restarted {
 				return fmt.Errorf("%s lacks a right: %s", name, line)
 			}
 		}
@@ -192,6 +196,16 @@ func (w *world) alive() error {
 		}
 	}
 	return nil
+}
+
+// tells reports which processes have ever printed a text.
+func (w *world) tells(text string) (names []string) {
+	for _, l := range w.logs {
+		if strings.Contains(l.output.String(), text) {
+			names = append(names, l.name)
+		}
+	}
+	return names
 }
 
 // tail is the last n lines of a text.
