@@ -60,8 +60,8 @@ func table[T any](s *scenario, file string) (cases T) {
 	return cases
 }
 
-// takesClass asks the API server whether it takes a class.
-func (c *cluster) takesClass(ctx context.Context, version string, asked classCase) error {
+// takesClass asks the API server whether it takes a class, and as what.
+func (c *cluster) takesClass(ctx context.Context, version string, asked classCase) (*unstructured.Unstructured, error) {
 	f := fields{"driverName": driverName, "deletionPolicy": "Delete"}
 	if asked.Class == "BucketAccessClass" {
 		f = fields{"driverName": driverName, "authenticationType": "Key"}
@@ -76,10 +76,9 @@ func (c *cluster) takesClass(ctx context.Context, version string, asked classCas
 	return c.takes(ctx, class(version, asked.Class, "x", f))
 }
 
-// takes asks the API server whether it takes a new object.
-func (c *cluster) takes(ctx context.Context, o *unstructured.Unstructured) error {
-	_, err := c.resource(o).Create(ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
-	return err
+// takes asks the API server whether it takes a new object, and as what.
+func (c *cluster) takes(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	return c.resource(o).Create(ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 }
 
 // class is a class, which has its fields at the top in v1alpha1.
@@ -142,7 +141,8 @@ func installed(variant, version string) func(*scenario) {
 			if asked.OnlyDriver {
 				want = ""
 			}
-			if got := verdict(c.takesClass(s.ctx, version, asked)); got != want {
+			_, err := c.takesClass(s.ctx, version, asked)
+			if got := verdict(err); got != want {
 				s.Errorf("%s: the API server says\n  %s\nwant\n  %s", asked.Name, got, want)
 			}
 		}
@@ -230,7 +230,8 @@ func (s *scenario) claims(c *cluster, version string) int {
 		s.label(c, "red", of.Labels)
 		s.until("decided as the table says: "+of.Name, func() error {
 			o := object(version, kind, namespace, "photos", fields{"spec": of.Spec})
-			if got := verdict(c.takes(s.ctx, o)); got != of.Says {
+			_, err := c.takes(s.ctx, o)
+			if got := verdict(err); got != of.Says {
 				return fmt.Errorf("the API server says %q, want %q", got, of.Says)
 			}
 			return nil

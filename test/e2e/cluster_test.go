@@ -23,6 +23,7 @@ import (
 
 	authv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -227,20 +228,30 @@ func (c *cluster) install(ctx context.Context, variant, version string) error {
 }
 
 // enforced waits until the policies are in force. An API server that has just
-// learnt of the types refuses everything, and then lets everything pass.
+// learnt of the types refuses everything for a while, and lets everything pass.
 func (c *cluster) enforced(ctx context.Context, version string) error {
 	return c.apiserver.Until(ctx, func() error {
-		for _, kind := range []string{"BucketClass", "BucketAccessClass"} {
-			good := classCase{Class: kind, Parameters: map[string]string{}}
-			if kind == "BucketClass" {
-				good.Parameters["contract"] = "probe"
-			}
-			bad := classCase{Class: kind, Parameters: map[string]string{"probe": ""}}
-			if err := c.takesClass(ctx, version, good); err != nil {
+		for _, of := range []struct {
+			kind              string
+			parameters        map[string]string
+			defaulted, become string
+		}{
+			{"BucketClass", map[string]string{"contract": "probe"}, "onDelete", "refuse"},
+			{"BucketAccessClass", nil, "access", "ReadWrite"},
+		} {
+			made, err := c.takesClass(ctx, version, classCase{Class: of.kind, Parameters: of.parameters})
+			if err != nil {
 				return err
 			}
-			if err := c.takesClass(ctx, version, bad); err == nil {
-				return fmt.Errorf("a bad %s is accepted", kind)
+			path := []string{"spec", "parameters", of.defaulted}
+			if version == "v1alpha1" {
+				path = path[1:]
+			}
+			if got, _, _ := unstructured.NestedString(made.Object, path...); got != of.become {
+				return fmt.Errorf("a %s gets no defaults", of.kind)
+			}
+			if _, err := c.takesClass(ctx, version, classCase{Class: of.kind, Parameters: map[string]string{"probe": ""}}); err == nil {
+				return fmt.Errorf("a bad %s is accepted", of.kind)
 			}
 		}
 		return nil

@@ -35,6 +35,7 @@ var scenarios = []struct {
 	{"delete the access first", accessFirst},
 	{"delete the claim first", claimFirst},
 	{"delete both together", together},
+	{"an access removed by force", byForce},
 	{"deletionPolicy Retain", retain},
 	{"an existing bucket", existingBucket},
 	{"two tenants", twoTenants},
@@ -208,6 +209,33 @@ func together(s *scenario) {
 	}))
 	n.vanish()
 	s.note("%d pairs, their buckets emptied by onDelete", m)
+}
+
+// byForce takes an access away without the sidecar's knowledge, as its races do
+// too: the key goes with the bucket, and a neighbour keeps the contract alive.
+func byForce(s *scenario) {
+	n := s.tenant("force", classes{})
+	s.must(errors.Join(n.ask("a"), n.ask("b")))
+	n.ready()
+	a, b := n.secret("a"), n.secret("b")
+	access, err := n.accesses().Get(s.ctx, "a", metav1.GetOptions{})
+	s.must(err)
+	s.must(n.release(access))
+	s.must(n.deleteAccess("a"))
+	s.must(a.works(s.ctx)) // nobody could revoke it
+	before, err := s.listed("/v1/contracts/force/keys")
+	s.must(err)
+	s.must(n.deleteClaim("a"))
+	s.until("revoked", func() error {
+		keys, err := s.listed("/v1/contracts/force/keys")
+		if err == nil && len(keys) != len(before)-1 {
+			err = fmt.Errorf("the contract has the keys %v", keys)
+		}
+		return errors.Join(err, s.refused(a))
+	})
+	s.must(b.works(s.ctx))
+	n.deleteAll()
+	n.vanish()
 }
 
 // retain: the bucket outlives its claim, and comes back with its data.
