@@ -441,6 +441,7 @@ var upstream = []string{
 	"BucketAccess can't be granted to Bucket not in Ready state",
 	"Failed to fetch bucketClaim",
 	"references non-existent secret key: token",
+	"Resource kind objectstorage.k8s.io/v1alpha1, Kind=BucketClass not found. There can be a delay when a resource definition is first created",
 }
 
 // What the guide says one may see is what the driver and the policies say.
