@@ -35,8 +35,9 @@ type Provider interface {
 
 	// EnsureContract signs the contract, or brings it to spec (quota, labels,
 	// desired state). A contract with another owner is a Conflict and is left
-	// alone. A service that takes its time answers StatePending and no error;
-	// the caller calls again.
+	// alone; what the service cannot do is Unsupported, and nothing is changed.
+	// A service that takes its time answers StatePending and no error; the
+	// caller calls again.
 	EnsureContract(ctx context.Context, spec Spec) (Contract, error)
 
 	// GetContract reads a contract by name. NotFound if there is none.
@@ -49,9 +50,11 @@ type Provider interface {
 
 	// IssueKey makes the slot hold exactly the keys in Keep and the one it
 	// returns. Whatever else it held is an orphan of an attempt whose answer
-	// was lost, and is revoked. LimitExceeded if the service has no room for
-	// the key, FailedPrecondition if the contract is not active, Mismatch if
-	// the proposed key was issued before and its secret is not told again.
+	// was lost, and is revoked. The storage accepts the key that is returned.
+	// Objects belong to the contract whichever of its keys wrote them: its own
+	// key can read and delete them. LimitExceeded if the service has no room
+	// for the key, FailedPrecondition if the contract is not active, Mismatch
+	// if the proposed key was issued before and its secret is not told again.
 	IssueKey(ctx context.Context, req IssueKeyRequest) (secret.KeyPair, error)
 
 	// ListKeys lists keys without their secrets; slot "" lists the contract's.
@@ -61,8 +64,8 @@ type Provider interface {
 	ListKeys(ctx context.Context, contract, slot string) ([]KeyInfo, error)
 
 	// RevokeKey revokes one key, or with accessKeyID "" every key of the slot
-	// and its principal. When it returns nil the storage refuses them. What is
-	// not there is nil too.
+	// and its principal. When it returns nil the storage refuses them, or does
+	// so when the service has settled. What is not there is nil too.
 	RevokeKey(ctx context.Context, contract, slot, accessKeyID string) error
 }
 
@@ -73,25 +76,88 @@ type Acknowledger interface {
 	AcknowledgeKey(ctx context.Context, contract string, proposed secret.KeyPair) error
 }
 
-// Capabilities say what a service can do.
+// Capabilities say what a service can do. What is not said is not asked of it:
+// the terms, classes and requests that need it are refused with a text that
+// names it, before anything is made.
 type Capabilities struct {
 	// ScopeBy: where the limits of a key are kept.
 	ScopeBy ScopeBy
 	// SourceAddresses: a key can be limited to addresses.
 	SourceAddresses bool
+	// WholeBuckets: a key cannot be limited to a part of a bucket.
+	WholeBuckets bool
 	// SeveralBuckets: one key can reach several buckets.
 	SeveralBuckets bool
+	// ChosenKeys: the key that IssueKey returns has the proposed secret, so a
+	// repeated request returns the same key. A service that is told when a
+	// secret is safe (see [Acknowledger]) repeats it too; any other one gives a
+	// new key each time.
+	ChosenKeys bool
+	// MaxKeysPerSlot is how many keys a slot can hold at once; 0 is no limit.
+	MaxKeysPerSlot int
+	// SharedBuckets: the contracts of the service are parts of one account, so
+	// each contract's own key reaches all of their buckets. The driver then
+	// keeps them apart by the mark that it puts on its buckets.
+	SharedBuckets bool
+	// OwnerNeedsPolicy: once a bucket has a policy, its contract may do with it
+	// what the policy says and no more.
+	OwnerNeedsPolicy bool
+	// Suspend: a contract can be suspended.
+	Suspend bool
+	// Quota: the bounds that a contract can have.
+	Quota QuotaKinds
+	// Plans: a contract is signed for a plan that can be chosen.
+	Plans bool
+	// Labels: the service keeps labels with a contract.
+	Labels bool
+	// Settles is how long the service needs at most until everything it has
+	// taken on holds everywhere: so long may a revoked key still be accepted.
+	Settles time.Duration
 }
 
-// ScopeBy says where a service keeps the limits of a key.
+// QuotaKinds are the bounds that the contracts of a service can have.
+type QuotaKinds struct{ Buckets, Keys, Bytes, Objects bool }
+
+// Unmet names what spec asks for and the service cannot do; none if it can
+// take all of it.
+func (c Capabilities) Unmet(spec Spec) []string {
+	var out []string
+	for _, asked := range []struct {
+		what string
+		is   bool
+		can  bool
+	}{
+		{"plan", spec.Plan != "", c.Plans},
+		{"labels", len(spec.Labels) > 0, c.Labels},
+		{"suspend", spec.Suspend, c.Suspend},
+		{"quota.maxBuckets", spec.Quota.MaxBuckets != nil, c.Quota.Buckets},
+		{"quota.maxKeys", spec.Quota.MaxKeys != nil, c.Quota.Keys},
+		{"quota.maxBytes", spec.Quota.MaxBytes != nil, c.Quota.Bytes},
+		{"quota.maxObjects", spec.Quota.MaxObjects != nil, c.Quota.Objects},
+	} {
+		if asked.is && !asked.can {
+			out = append(out, asked.what)
+		}
+	}
+	return out
+}
+
+// ScopeBy says where a service keeps the limits of a key. A provider carries
+// them out wherever they are; the driver asks whether there are any.
 type ScopeBy string
 
 // The ways to limit a key to buckets.
 const (
-	// ScopeByNone: a key reaches all of its contract.
+	// ScopeByNone: a key reaches all of its contract, so a contract is signed
+	// for each bucket.
 	ScopeByNone ScopeBy = "None"
 	// ScopeByKey: the limits are part of the key.
 	ScopeByKey ScopeBy = "Key"
+	// ScopeByIdentityPolicy: they are a policy of the principal that has the key.
+	ScopeByIdentityPolicy ScopeBy = "IdentityPolicy"
+	// ScopeByBucketPolicy: they are statements in the policies of the buckets,
+	// beside those of the class and of others.
+	ScopeByBucketPolicy ScopeBy = "BucketPolicy"
 )
 
 // Spec is what a contract should be.
@@ -110,7 +176,7 @@ type Spec struct {
 
 // Quota bounds a contract; nil leaves a bound to the plan.
 type Quota struct {
-	MaxBuckets, MaxKeys *int64
+	MaxBuckets, MaxKeys, MaxBytes, MaxObjects *int64
 }
 
 // State is where a contract is in its life.
@@ -165,7 +231,7 @@ type IssueKeyRequest struct {
 	Keep []string
 	// Proposed is a random pair that the caller has written down before. A
 	// service that lets the caller choose takes it as the key; elsewhere its
-	// id, which is a DNS label, is how a repeated request is known.
+	// id, which is a DNS label, is how a repeated request can be known.
 	Proposed secret.KeyPair
 }
 

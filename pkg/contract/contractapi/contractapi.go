@@ -69,7 +69,11 @@ func New(c Config) (*Provider, error) {
 
 // Capabilities implements contract.Provider.
 func (p *Provider) Capabilities() contract.Capabilities {
-	return contract.Capabilities{ScopeBy: contract.ScopeByKey, SourceAddresses: true, SeveralBuckets: true}
+	return contract.Capabilities{
+		ScopeBy: contract.ScopeByKey, SourceAddresses: true, SeveralBuckets: true,
+		Suspend: true, Plans: true, Labels: true,
+		Quota: contract.QuotaKinds{Buckets: true, Keys: true, Bytes: true, Objects: true}, // the service says what it has not
+	}
 }
 
 // Regions implements contract.Provider.
@@ -115,7 +119,7 @@ func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (cont
 		Region:       optional(spec.Region),
 		Plan:         optional(spec.Plan),
 		DesiredState: &desired,
-		Quota:        &api.Quota{MaxBuckets: spec.Quota.MaxBuckets, MaxKeys: spec.Quota.MaxKeys},
+		Quota:        &api.Quota{MaxBuckets: spec.Quota.MaxBuckets, MaxKeys: spec.Quota.MaxKeys, MaxBytes: spec.Quota.MaxBytes, MaxObjects: spec.Quota.MaxObjects},
 	}
 	if len(spec.Labels) > 0 {
 		body.Labels = &spec.Labels

@@ -996,7 +996,10 @@ func TestTokenIsSentAndNotTold(t *testing.T) {
 func TestCapabilities(t *testing.T) {
 	t.Parallel()
 	_, p := play(t, nil)
-	want := contract.Capabilities{ScopeBy: contract.ScopeByKey, SourceAddresses: true, SeveralBuckets: true}
+	want := contract.Capabilities{
+		ScopeBy: contract.ScopeByKey, SourceAddresses: true, SeveralBuckets: true, Suspend: true, Plans: true, Labels: true,
+		Quota: contract.QuotaKinds{Buckets: true, Keys: true, Bytes: true, Objects: true},
+	}
 	if got := p.Capabilities(); got != want {
 		t.Errorf("capabilities %+v, want %+v", got, want)
 	}
