@@ -11,6 +11,8 @@ package config
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -111,6 +113,8 @@ type OnDemand struct {
 
 // Terms are what a contract is signed for.
 type Terms struct {
+	// Listed is the name by which a class names the contract.
+	Listed string `yaml:"-"`
 	// Backend is the service that the contract is signed at.
 	Backend string `yaml:"backend"`
 	// DisplayName is shown in the service's own tools.
@@ -128,6 +132,10 @@ type Terms struct {
 	// AdoptBuckets lets COSI objects take on buckets of the contract that the
 	// driver did not make.
 	AdoptBuckets bool `yaml:"adoptBuckets,omitempty"`
+	// PerBucket signs a contract of its own for each bucket whose class names
+	// this one. At a service whose keys cannot be limited to a bucket that is
+	// what keeps two applications apart. The terms are those of each contract.
+	PerBucket bool `yaml:"perBucket,omitempty"`
 	// OnLastBucket says what happens when the contract's last bucket is deleted.
 	OnLastBucket OnLastBucket `yaml:"onLastBucket"`
 }
@@ -136,6 +144,9 @@ type Terms struct {
 type Quota struct {
 	MaxBuckets *int64 `yaml:"maxBuckets,omitempty"`
 	MaxKeys    *int64 `yaml:"maxKeys,omitempty"`
+	// MaxBytes and MaxObjects are what all buckets of the contract hold together.
+	MaxBytes   *int64 `yaml:"maxBytes,omitempty"`
+	MaxObjects *int64 `yaml:"maxObjects,omitempty"`
 }
 
 // OnLastBucket says what happens to a contract without buckets.
@@ -143,9 +154,9 @@ type OnLastBucket string
 
 // What happens when the last bucket goes.
 const (
-	// Keep: the contract goes on. The default.
+	// Keep: the contract goes on. The default, but for a contract per bucket.
 	Keep OnLastBucket = "keep"
-	// Cancel: the contract is cancelled.
+	// Cancel: the contract is cancelled. The default for a contract per bucket.
 	Cancel OnLastBucket = "cancel"
 )
 
@@ -237,6 +248,9 @@ func (c *Config) setDefaults() {
 func (t *Terms) setDefaults() {
 	if t.OnLastBucket == "" {
 		t.OnLastBucket = Keep
+		if t.PerBucket {
+			t.OnLastBucket = Cancel
+		}
 	}
 }
 
@@ -295,14 +309,21 @@ func (c *Config) check() []error {
 			fault("%s.name: %q is there twice", at, t.Name)
 		}
 		contracts[t.Name] = true
-		if most := cosi.MaxPrefix - 1; len(t.Backend)+len(t.Name) > most {
-			fault("%s.name: with its backend's name it has %d characters; ids leave room for %d", at, len(t.Backend)+len(t.Name), most)
+		name := t.Name
+		if t.PerBucket {
+			name = perBucketName(t.Name, "") // the longest that is made of it
+		}
+		if most := cosi.MaxPrefix - 1; len(t.Backend)+len(name) > most {
+			fault("%s.name: with its backend's name it has %d characters; ids leave room for %d", at, len(t.Backend)+len(name), most)
 		}
 		faults = append(faults, t.check(at, backends)...)
 	}
 	if d := c.OnDemand; d != nil {
 		if d.NamePrefix != "" && !cosi.IsLabel(d.NamePrefix+"x") {
 			fault("onDemand.namePrefix: %q cannot begin a contract's name", d.NamePrefix)
+		}
+		if d.PerBucket {
+			fault("onDemand.perBucket: only a listed contract can stand for one per bucket; list it in contracts")
 		}
 		faults = append(faults, d.check("onDemand", backends)...)
 	}
@@ -348,7 +369,7 @@ func (t Terms) check(at string, backends map[string]bool) []error {
 	if t.OnLastBucket != Keep && t.OnLastBucket != Cancel {
 		fault("%s.onLastBucket: %q is neither keep nor cancel", at, t.OnLastBucket)
 	}
-	for name, bound := range map[string]*int64{"maxBuckets": t.Quota.MaxBuckets, "maxKeys": t.Quota.MaxKeys} {
+	for name, bound := range map[string]*int64{"maxBuckets": t.Quota.MaxBuckets, "maxKeys": t.Quota.MaxKeys, "maxBytes": t.Quota.MaxBytes, "maxObjects": t.Quota.MaxObjects} {
 		if bound != nil && *bound < 0 {
 			fault("%s.quota.%s: %d is negative", at, name, *bound)
 		}
@@ -423,16 +444,43 @@ func (c *Config) Print(w io.Writer) error {
 	return encoder.Close()
 }
 
-// Terms returns what a contract of this name is signed for; false if no class
-// may name it.
+// perBucketName is the name of the contract that a bucket has to itself, a pure
+// function of the two names.
+func perBucketName(contract, bucket string) string {
+	sum := sha256.Sum256([]byte(bucket))
+	return contract + "-" + hex.EncodeToString(sum[:perBucketBytes])
+}
+
+// perBucketBytes of a hash keep the contracts of 10,000 buckets apart but for
+// one chance in a hundred thousand million.
+const perBucketBytes = 8
+
+// ContractFor is the contract that a bucket of this name belongs under: the one
+// that its class names, or one of the bucket's own.
+func (t Terms) ContractFor(bucket string) string {
+	if t.PerBucket {
+		return perBucketName(t.Listed, bucket)
+	}
+	return t.Listed
+}
+
+var perBucketSuffix = regexp.MustCompile(fmt.Sprintf(`^-[0-9a-f]{%d}$`, 2*perBucketBytes))
+
+// Terms returns what a contract of this name is signed for; false if there is
+// no such contract. A contract that one bucket has to itself goes by the terms
+// of the one that its class names.
 func (c *Config) Terms(name string) (Terms, bool) {
 	for _, t := range c.Contracts {
-		if t.Name == name {
+		suffix, ok := strings.CutPrefix(name, t.Name)
+		if ok && (suffix == "" || t.PerBucket && perBucketSuffix.MatchString(suffix)) {
+			t.Listed = t.Name
 			return t.Terms, true
 		}
 	}
 	if d := c.OnDemand; d != nil && strings.HasPrefix(name, d.NamePrefix) && len(d.Backend)+1+len(name) <= cosi.MaxPrefix {
-		return d.Terms, true
+		terms := d.Terms
+		terms.Listed = name
+		return terms, true
 	}
 	return Terms{}, false
 }

@@ -193,3 +193,38 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestAContractPerBucket(t *testing.T) {
+	t.Parallel()
+	withContract := func(text string) string {
+		return strings.Replace(valid(t), "contracts:\n", "contracts:\n  - "+text+"\n", 1)
+	}
+	c, err := config.Parse([]byte(withContract("{name: solo, backend: main, perBucket: true}")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	solo, ok := c.Terms("solo")
+	if !ok || solo.OnLastBucket != config.Cancel {
+		t.Fatalf("got %+v, %v", solo, ok)
+	}
+	a, b := solo.ContractFor("bucket-a"), solo.ContractFor("bucket-b")
+	if a == b || a != solo.ContractFor("bucket-a") || !strings.HasPrefix(a, "solo-") {
+		t.Errorf("contracts %q and %q", a, b)
+	}
+	if own, ok := c.Terms(a); !ok || own.Listed != "solo" || own.ContractFor("bucket-a") != a {
+		t.Errorf("contract %s goes by %+v, %v", a, own, ok)
+	}
+	for _, name := range []string{"solo-1", "solo-", "solo-zzzzzzzzzzzzzzzz", "solox0123456789abcdef"} {
+		if _, ok := c.Terms(name); ok {
+			t.Errorf("%s has terms", name)
+		}
+	}
+	for text, want := range map[string]string{
+		strings.Replace(valid(t), "namePrefix: trial-", "perBucket: true", 1):                   "onDemand.perBucket:",
+		withContract("{name: " + strings.Repeat("s", 50) + ", backend: main, perBucket: true}"): "ids leave room",
+	} {
+		if _, err := config.Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}

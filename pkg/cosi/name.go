@@ -14,6 +14,10 @@ import (
 // this driver; its value is the driver's owner mark.
 const OwnerTag = "contract-cosi-driver/owner"
 
+// SharedMark is the value of that tag where the buckets of several contracts
+// lie in one account: the driver's mark and the contract's name.
+func SharedMark(owner, contract string) string { return owner + "/" + contract }
+
 // ContractSlot is the key slot that holds a contract's own key. No account may
 // be called so.
 const ContractSlot = "contract-administration"

@@ -87,6 +87,9 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	p := provisioner.New(provisioner.Config{
 		Owner: c.Driver.Owner, Backends: backends, Terms: c.Terms, Journal: records, Repaired: m.Repaired,
 	})
+	if err := checkTerms(c, p); err != nil {
+		return err
+	}
 	ready := server.Readiness(p.Check)
 	grpcServer := server.New(log, server.Config{
 		CallTimeout: c.Driver.CallTimeout, Recorder: m, Ready: ready,
@@ -152,6 +155,18 @@ func listed(c *config.Config) map[cosi.ContractID]config.Terms {
 	return out
 }
 
+// checkTerms refuses terms that their backend cannot meet.
+func checkTerms(c *config.Config, p *provisioner.Provisioner) error {
+	var faults []error
+	for _, t := range c.Contracts {
+		faults = append(faults, p.CheckTerms(t.Name, t.Terms))
+	}
+	if c.OnDemand != nil {
+		faults = append(faults, p.CheckTerms("on demand", c.OnDemand.Terms))
+	}
+	return errors.Join(faults...)
+}
+
 // serveHTTP answers probes and metrics until ctx ends; stop is called if the
 // listener fails, because a driver without its probes is not well.
 func serveHTTP(ctx context.Context, stop func(), address string, handler http.Handler) (string, <-chan error, error) {
@@ -196,8 +211,8 @@ func newBackends(c *config.Config, m *metrics.Metrics) (map[string]provisioner.B
 		}
 		out[b.Name] = provisioner.Backend{
 			Provider: provider,
-			Engine: func(at cosi.Endpoint, key secret.KeyPair) *bucket.Engine {
-				return bucket.New(bucket.Config{Endpoint: at, Key: key, Owner: c.Driver.Owner, HTTP: client, Observe: observe})
+			Engine: func(at cosi.Endpoint, key secret.KeyPair, mark string) *bucket.Engine {
+				return bucket.New(bucket.Config{Endpoint: at, Key: key, Owner: mark, HTTP: client, Observe: observe})
 			},
 		}
 	}

@@ -68,13 +68,17 @@ func (p *Provisioner) checkAdopt(bucketID string, parameters map[string]string) 
 	if err != nil {
 		return id, spec, config.Terms{}, err
 	}
-	if spec.Contract != id.Contract {
+	terms, known := p.Terms(id.Contract)
+	if spec.Contract != id.Contract && (!known || spec.Contract != terms.Listed) {
 		return id, spec, config.Terms{}, fault.New(fault.InvalidArgument, "bucket %s is under contract %q and its parameters name %q", id, id.Contract, spec.Contract)
 	}
-	terms, known := p.Terms(id.Contract)
 	if !known {
 		return id, spec, terms, noContract(id.Contract)
 	}
+	if terms.ContractFor(id.Bucket) != id.Contract {
+		return id, spec, terms, fault.New(fault.InvalidArgument, "bucket %s cannot be under contract %q: contract %q signs one for each bucket, and that of this bucket is %q", id, id.Contract, terms.Listed, terms.ContractFor(id.Bucket))
+	}
+	spec.Contract = terms.Listed
 	if terms.Backend != id.Backend {
 		return id, spec, terms, fault.New(fault.FailedPrecondition, "bucket %s is at backend %s, and the driver's configuration has contract %q at backend %s", id, id.Backend, id.Contract, terms.Backend)
 	}
@@ -123,8 +127,8 @@ func (p *Provisioner) adoptAt(ctx context.Context, id cosi.BucketID, spec params
 	switch {
 	case err != nil:
 		return Bucket{}, p.explain(ctx, id.ContractID, engine, fault.In(err, "bucket %s", id))
-	case mark != "" && mark != p.Owner:
-		return Bucket{}, fault.New(fault.Conflict, "bucket %s carries the mark of another driver (tag %s); it is not adopted: remove the tag if that driver is done with it", id, cosi.OwnerTag)
+	case mark != "" && mark != p.markOf(id.ContractID):
+		return Bucket{}, fault.New(fault.Conflict, "bucket %s carries the mark of another driver or contract (tag %s); it is not adopted: remove the tag if that one is done with it", id, cosi.OwnerTag)
 	case mark == "" && !terms.AdoptBuckets:
 		return Bucket{}, fault.New(fault.FailedPrecondition, "bucket %s was not made by this driver, and contract %s does not let its buckets be adopted; set adoptBuckets in the contract's terms", id, id.ContractID)
 	}
@@ -167,7 +171,7 @@ func (p *Provisioner) adoptAll(ctx context.Context, id cosi.AccountID, grant jou
 		bucketID := bucketIDOf(id, b)
 		_, err := p.Journal.Bucket(ctx, bucketID)
 		if fault.Is(err, fault.NotFound) {
-			_, err = p.adopt(ctx, bucketID, params.Bucket{Contract: id.Contract, OnDelete: params.Refuse}, terms)
+			_, err = p.adopt(ctx, bucketID, params.Bucket{Contract: terms.Listed, OnDelete: params.Refuse}, terms)
 		}
 		if err != nil {
 			return err

@@ -3,6 +3,7 @@ package provisioner
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"k8s.io/klog/v2"
 
@@ -127,6 +128,12 @@ func (p *Provisioner) issueContractKey(ctx context.Context, record *journal.Cont
 		return nil
 	}
 	backend := p.Backends[record.ID.Backend]
+	if !repeatsKeys(backend.Provider) { // see intendGrant
+		record.Proposed = propose()
+		if err := p.Journal.SaveContract(ctx, record); err != nil {
+			return fasterElsewhere(err)
+		}
+	}
 	pair, err := backend.Provider.IssueKey(ctx, contract.IssueKeyRequest{Contract: record.ID.Contract, Slot: cosi.ContractSlot, Proposed: record.Proposed})
 	if fault.Is(err, fault.Mismatch) {
 		return p.proposeAgain(ctx, record.ID, record.Proposed.AccessKeyID)
@@ -165,8 +172,22 @@ func (p *Provisioner) proposeAgain(ctx context.Context, id cosi.ContractID, prop
 func (p *Provisioner) specOf(id cosi.ContractID, t config.Terms) contract.Spec {
 	return contract.Spec{
 		Name: id.Contract, Owner: p.Owner, Display: t.DisplayName, Region: t.Region, Plan: t.Plan, Labels: t.Labels, Suspend: t.Suspend,
-		Quota: contract.Quota{MaxBuckets: t.Quota.MaxBuckets, MaxKeys: t.Quota.MaxKeys},
+		Quota: contract.Quota{MaxBuckets: t.Quota.MaxBuckets, MaxKeys: t.Quota.MaxKeys, MaxBytes: t.Quota.MaxBytes, MaxObjects: t.Quota.MaxObjects},
 	}
+}
+
+// CheckTerms reports terms that their backend cannot meet. It asks nobody, so
+// it can be told when the configuration is loaded.
+func (p *Provisioner) CheckTerms(name string, t config.Terms) error {
+	capabilities := p.Backends[t.Backend].Provider.Capabilities()
+	var faults []error
+	if unmet := capabilities.Unmet(p.specOf(cosi.ContractID{Contract: name}, t)); len(unmet) > 0 {
+		faults = append(faults, fault.New(fault.FailedPrecondition, "contract %s: backend %s has no %s; leave it out of the contract's terms", name, t.Backend, strings.Join(unmet, ", ")))
+	}
+	if capabilities.ScopeBy == contract.ScopeByNone && !t.PerBucket {
+		faults = append(faults, fault.New(fault.FailedPrecondition, "contract %s: backend %s cannot limit a key to a bucket, so its buckets cannot share a contract; set perBucket in the contract's terms", name, t.Backend))
+	}
+	return join(faults...)
 }
 
 // usable says why a contract takes no buckets and keys of this driver now.
@@ -191,6 +212,14 @@ func (p *Provisioner) usable(c contract.Contract) error {
 		return fault.New(fault.Pending, "contract %s is being cancelled%s; wait until it is gone", c.Name, why)
 	}
 	return fault.New(fault.FailedPrecondition, "contract %s has failed%s; ask the storage service's operator", c.Name, why)
+}
+
+// markOf is what the buckets of a contract are marked with.
+func (p *Provisioner) markOf(id cosi.ContractID) string {
+	if p.Backends[id.Backend].Provider.Capabilities().SharedBuckets {
+		return cosi.SharedMark(p.Owner, id.Contract)
+	}
+	return p.Owner
 }
 
 func (p *Provisioner) opened(id cosi.ContractID) ([]cosi.Endpoint, bool) {
@@ -250,7 +279,7 @@ func (p *Provisioner) engine(ctx context.Context, id cosi.ContractID, endpoint c
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.engines[key] == nil {
-		p.engines[key] = p.Backends[id.Backend].Engine(endpoint, record.Issued)
+		p.engines[key] = p.Backends[id.Backend].Engine(endpoint, record.Issued, p.markOf(id))
 	}
 	return p.engines[key], nil
 }

@@ -117,7 +117,10 @@ func (p *Provisioner) checkCreate(name string, parameters map[string]string) (pa
 	if !known && spec.Contract != "" {
 		err = join(err, noContract(spec.Contract))
 	}
-	id := cosi.BucketID{ContractID: cosi.ContractID{Backend: terms.Backend, Contract: spec.Contract}, Bucket: name}
+	if known && terms.Listed != spec.Contract {
+		err = join(err, fault.New(fault.FailedPrecondition, "contract %q belongs to one bucket; let the class name contract %q, which signs one for each", spec.Contract, terms.Listed))
+	}
+	id := cosi.BucketID{ContractID: cosi.ContractID{Backend: terms.Backend, Contract: terms.ContractFor(name)}, Bucket: name}
 	return spec, id, terms, err
 }
 

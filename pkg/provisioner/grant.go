@@ -148,7 +148,10 @@ func (p *Provisioner) checkGrant(name string, auth cosi.AuthType, parameters map
 	}
 	capabilities := backend.Provider.Capabilities()
 	if capabilities.ScopeBy == contract.ScopeByNone {
-		err = join(err, fault.New(fault.InvalidArgument, "backend %s cannot limit a key to a bucket", id.Backend))
+		err = join(err, p.checkUnlimited(id, grant))
+	}
+	if grant.Prefix != "" && capabilities.WholeBuckets {
+		err = join(err, fault.New(fault.InvalidArgument, "BucketAccessClass parameters: prefix: backend %s cannot limit a key to a part of a bucket", id.Backend))
 	}
 	if len(grant.Buckets) > 1 && !capabilities.SeveralBuckets {
 		err = join(fault.New(fault.OutOfRange, "backend %s cannot give one key several buckets; use an access for each", id.Backend), err)
@@ -163,6 +166,24 @@ func (p *Provisioner) checkGrant(name string, auth cosi.AuthType, parameters map
 		}
 	}
 	return id, grant, backend, err
+}
+
+// checkUnlimited is for a backend whose keys reach all of their contract: the
+// contract has to be the bucket's own, and nothing less may be asked for.
+func (p *Provisioner) checkUnlimited(id cosi.AccountID, grant journal.Grant) error {
+	var err error
+	for _, b := range grant.Buckets {
+		if terms, known := p.Terms(id.Contract); !known || !terms.PerBucket || terms.ContractFor(b.Bucket) != id.Contract {
+			err = join(err, fault.New(fault.InvalidArgument, "backend %s cannot limit a key to a bucket, and bucket %s shares its contract; let its BucketClass name a contract whose terms say perBucket", id.Backend, bucketIDOf(id, b)))
+		}
+		if b.Mode != cosi.ReadWrite {
+			err = join(err, fault.New(fault.InvalidArgument, "bucket %s: %s is asked for, and backend %s gives keys that may do everything; ask for %s", bucketIDOf(id, b), b.Mode, id.Backend, cosi.ReadWrite))
+		}
+	}
+	if grant.Prefix != "" {
+		err = join(err, fault.New(fault.InvalidArgument, "BucketAccessClass parameters: prefix: backend %s cannot limit a key to a part of a bucket", id.Backend))
+	}
+	return err
 }
 
 // readyBuckets looks every bucket of a grant up in the journal.
@@ -204,7 +225,20 @@ func (p *Provisioner) intendGrant(ctx context.Context, id cosi.AccountID, grant 
 	if !reflect.DeepEqual(record.Grant, grant) {
 		return nil, false, fault.New(fault.Mismatch, "access %s exists and was granted otherwise (buckets, access, prefix or sourceIP differ); delete the BucketAccess and make a new one", id)
 	}
-	return record, fresh, nil
+	if !fresh && record.Phase != journal.Done && !repeatsKeys(p.Backends[id.Backend].Provider) {
+		// What is issued now takes the place of what another process is being
+		// given. By this write that process sees that its key is dead.
+		record.Proposed = propose()
+		err = fasterElsewhere(p.Journal.SaveAccount(ctx, record))
+	}
+	return record, fresh, err
+}
+
+// repeatsKeys reports whether a provider gives the same key again for the same
+// proposal, be it asked by two processes.
+func repeatsKeys(p contract.Provider) bool {
+	_, ok := p.(contract.Acknowledger)
+	return ok || p.Capabilities().ChosenKeys
 }
 
 // issueKey asks for the key of an intent. If the service has told its secret
@@ -261,7 +295,8 @@ func (p *Provisioner) undoIntent(ctx context.Context, backend Backend, record *j
 }
 
 // grantedElsewhere ends a grant whose record another process has changed. It
-// read the same intent, so it was answered the same key.
+// read the same intent, so it was answered the same key, or its key is the one
+// that lives.
 func (p *Provisioner) grantedElsewhere(ctx context.Context, access Access, backend Backend, cause error) (Access, error) {
 	if !fault.Is(cause, fault.Mismatch) {
 		return Access{}, cause

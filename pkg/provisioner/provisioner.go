@@ -34,8 +34,9 @@ import (
 type Backend struct {
 	// Provider makes contracts and keys there.
 	Provider contract.Provider
-	// Engine returns what makes buckets there with a contract's own key.
-	Engine func(cosi.Endpoint, secret.KeyPair) *bucket.Engine
+	// Engine returns what makes buckets there with a contract's own key, and
+	// marks them.
+	Engine func(at cosi.Endpoint, key secret.KeyPair, mark string) *bucket.Engine
 }
 
 // Config makes a Provisioner.

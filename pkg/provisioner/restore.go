@@ -94,7 +94,7 @@ func (p *Provisioner) stillThere(ctx context.Context, record *journal.Bucket, sp
 // stillOurs reports whether a recorded bucket has the mark that it had: the
 // driver's, or none if it was adopted. Another one's is never ours.
 func (p *Provisioner) stillOurs(record *journal.Bucket, mark string) bool {
-	return mark == p.Owner || mark == "" && record.Adopted
+	return mark == p.markOf(record.ID.ContractID) || mark == "" && record.Adopted
 }
 
 // look lets do look at a recorded bucket. A service that does not answer is no
