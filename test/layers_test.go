@@ -32,13 +32,15 @@ var levels = map[string]int{
 
 	"pkg/journal":          3, // a record keeps the parameters it was made with
 	"pkg/params/admission": 3,
+	"pkg/policy":           3,
 
 	"pkg/journal/secrets":      4,
 	"pkg/journal/journaltest":  4,
 	"pkg/bucket":               4,
 	"pkg/contract/contractapi": 4,
 
-	"pkg/provisioner": 5,
+	"pkg/provisioner":           5,
+	"pkg/contract/contracttest": 5, // it makes buckets as the driver does
 
 	"pkg/server":          6,
 	"pkg/server/v1alpha1": 6,

@@ -36,6 +36,9 @@ type Config struct {
 	Key secret.KeyPair
 	// Owner is the driver's mark, kept in a tag of every bucket it makes.
 	Owner string
+	// OwnerNeedsPolicy: a policy that does not name the contract's own key would
+	// lock the contract out of its bucket, so each is made to name it.
+	OwnerNeedsPolicy bool
 	// HTTP carries the calls; engines of one backend share it and its connections.
 	HTTP aws.HTTPClient
 	// Observe hears of every call that was tried, with the outcome.
@@ -46,6 +49,7 @@ type Config struct {
 type Engine struct {
 	s3          *s3.Client
 	owner       string
+	needsPolicy bool
 	endpoint    cosi.Endpoint
 	accessKeyID string
 }
@@ -60,6 +64,7 @@ const (
 func New(c Config) *Engine {
 	return &Engine{
 		owner:       c.Owner,
+		needsPolicy: c.OwnerNeedsPolicy,
 		endpoint:    c.Endpoint,
 		accessKeyID: c.Key.AccessKeyID,
 		s3: s3.New(s3.Options{
@@ -371,29 +376,6 @@ func (e *Engine) versioning(ctx context.Context, name string, spec params.Bucket
 				Bucket: &name, VersioningConfiguration: &types.VersioningConfiguration{Status: want},
 			})
 			return classify(err, "PutBucketVersioning")
-		},
-	}
-}
-
-func (e *Engine) policy(ctx context.Context, name string, spec params.Bucket) option {
-	want := spec.PolicyFor(name)
-	return option{
-		name:   "policy",
-		wanted: want != "",
-		differs: func() (bool, error) {
-			have, err := e.s3.GetBucketPolicy(ctx, &s3.GetBucketPolicyInput{Bucket: &name})
-			if code(err) == "NoSuchBucketPolicy" {
-				return true, nil
-			}
-			if err != nil {
-				return false, classify(err, "GetBucketPolicy")
-			}
-			canonical, err := params.CanonicalPolicy(aws.ToString(have.Policy))
-			return err != nil || canonical != want, nil
-		},
-		write: func() error {
-			_, err := e.s3.PutBucketPolicy(ctx, &s3.PutBucketPolicyInput{Bucket: &name, Policy: &want})
-			return classify(err, "PutBucketPolicy")
 		},
 	}
 }

@@ -45,7 +45,19 @@ func Build(ctx context.Context, dir string, race bool) (Binaries, error) {
 	if err := goCommand(ctx, root, race, append(args, "./cmd/contract-cosi-driver")...); err != nil {
 		return b, err
 	}
-	return b, goCommand(ctx, filepath.Join(root, "cmd", "contractd"), false, "build", "-trimpath", "-o", b.Contractd, ".")
+	b.Contractd, err = BuildIn(ctx, dir, "cmd/contractd")
+	return b, err
+}
+
+// BuildIn compiles the program of a module of its own, at a path of the
+// repository, into dir, and returns where it is.
+func BuildIn(ctx context.Context, dir, module string) (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(dir, filepath.Base(module))
+	return program, goCommand(ctx, filepath.Join(root, filepath.FromSlash(module)), false, "build", "-trimpath", "-o", program, ".")
 }
 
 func goCommand(ctx context.Context, dir string, cgo bool, args ...string) error {

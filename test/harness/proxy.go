@@ -99,6 +99,20 @@ func (l *Line) Plan(plan func(call int) Fate, onLoss func()) {
 	l.calls, l.plan, l.onLoss = nil, plan, onLoss
 }
 
+// Lose counts anew and loses the answer to the n-th call: the service does it
+// and nobody hears. 0 loses none, -1 every request before the service hears.
+func (l *Line) Lose(n int) {
+	l.Plan(func(call int) Fate {
+		switch {
+		case n < 0:
+			return LoseRequest
+		case call == n:
+			return LoseAnswer
+		}
+		return Deliver
+	}, nil)
+}
+
 // Heal counts anew and loses nothing any more.
 func (l *Line) Heal() { l.Plan(nil, nil) }
 

@@ -1,0 +1,188 @@
+// Package policy reads, edits and writes policy documents of AWS's form.
+//
+// A document belongs to whoever wrote it. The driver finds its own statements
+// by their Sid, and everything else — other statements, members it has never
+// heard of, numbers to the last digit — is written back as it was read.
+//
+// What the services that speak this form do differently is data: a [Dialect].
+package policy
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Document is a policy.
+type Document struct {
+	members    map[string]json.RawMessage
+	statements []json.RawMessage
+}
+
+// Parse reads a document; "" is one without statements. Where a service allows
+// a lone statement in the place of a list, it becomes a list of one.
+func Parse(text string) (*Document, error) {
+	d := &Document{members: map[string]json.RawMessage{}}
+	if text == "" {
+		return d, nil
+	}
+	if err := json.Unmarshal([]byte(text), &d.members); err != nil {
+		return nil, fmt.Errorf("a policy that is no JSON object: %w", err)
+	}
+	if d.members == nil {
+		return nil, errors.New("a policy that is no JSON object")
+	}
+	raw := bytes.TrimSpace(d.members["Statement"])
+	switch {
+	case len(raw) == 0:
+	case raw[0] == '{':
+		d.statements = []json.RawMessage{raw}
+	default:
+		if err := json.Unmarshal(raw, &d.statements); err != nil {
+			return nil, fmt.Errorf("a policy whose Statement is no list: %w", err)
+		}
+	}
+	for _, s := range d.statements {
+		if s = bytes.TrimSpace(s); len(s) == 0 || s[0] != '{' {
+			return nil, errors.New("a policy with a statement that is no object")
+		}
+	}
+	return d, nil
+}
+
+// sidOf is a statement's Sid, "" for none.
+func sidOf(statement json.RawMessage) string {
+	var s struct{ Sid any }
+	_ = json.Unmarshal(statement, &s) // it was an object when it was read
+	sid, _ := s.Sid.(string)
+	return sid
+}
+
+// Set writes statements, each in the place of the one with its Sid or at the
+// end. A document without a version gets the one given, if it is not "".
+func (d *Document) Set(version string, statements ...Statement) {
+	if _, ok := d.members["Version"]; !ok && version != "" {
+		d.members["Version"] = encode(version)
+	}
+	for _, s := range statements {
+		d.put(s.Sid, encode(s))
+	}
+}
+
+func (d *Document) put(sid string, statement json.RawMessage) {
+	if i := slices.IndexFunc(d.statements, func(have json.RawMessage) bool { return sidOf(have) == sid }); i >= 0 {
+		d.statements[i] = statement
+		return
+	}
+	d.statements = append(d.statements, statement)
+}
+
+// Remove takes out the statements whose Sid is given, and reports whether there
+// were any.
+func (d *Document) Remove(sid func(string) bool) bool {
+	before := len(d.statements)
+	d.statements = slices.DeleteFunc(d.statements, func(s json.RawMessage) bool { return sid(sidOf(s)) })
+	return len(d.statements) != before
+}
+
+// Take adds the statements of another document whose Sid is given.
+func (d *Document) Take(other *Document, sid func(string) bool) {
+	for _, s := range other.statements {
+		if id := sidOf(s); sid(id) {
+			d.put(id, s)
+		}
+	}
+}
+
+// Has reports whether there is a statement with this Sid that says the same.
+func (d *Document) Has(want Statement) bool {
+	text := encode(want)
+	return slices.ContainsFunc(d.statements, func(s json.RawMessage) bool { return sidOf(s) == want.Sid && equal(s, text) })
+}
+
+// equal compares JSON, where a text and a list of that one text are the same:
+// services write the one for the other.
+func equal(a, b json.RawMessage) bool {
+	var x, y any
+	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
+		return false
+	}
+	return bytes.Equal(encode(plain(x)), encode(plain(y)))
+}
+
+func plain(v any) any {
+	switch v := v.(type) {
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = plain(v[i])
+		}
+		slices.SortFunc(out, func(a, b any) int { return bytes.Compare(encode(a), encode(b)) })
+		if len(out) == 1 {
+			return out[0]
+		}
+		return out
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k := range v {
+			out[k] = plain(v[k])
+		}
+		return out
+	}
+	return v
+}
+
+// Empty reports whether there is no statement.
+func (d *Document) Empty() bool { return len(d.statements) == 0 }
+
+// String returns the document as JSON.
+func (d *Document) String() string {
+	members := make(map[string]json.RawMessage, len(d.members)+1)
+	for k, v := range d.members {
+		members[k] = v
+	}
+	members["Statement"] = encode(d.statements)
+	return string(encode(members))
+}
+
+// encode is JSON without escapes for HTML, which count against size limits.
+func encode(v any) json.RawMessage {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(v) // data that was read from JSON, or plain structs
+	return bytes.TrimSpace(out.Bytes())
+}
+
+// Statement is a statement that the driver writes.
+type Statement struct {
+	Sid       string                         `json:"Sid,omitempty"`
+	Effect    string                         `json:"Effect"`
+	Principal map[string][]string            `json:"Principal,omitempty"`
+	Action    []string                       `json:"Action"`
+	Resource  []string                       `json:"Resource"`
+	Condition map[string]map[string][]string `json:"Condition,omitempty"`
+}
+
+// The Sids of the driver's statements. AWS allows letters and digits only.
+const (
+	ownSid   = "ContractCosi"
+	ownerSid = ownSid + "Owner"
+)
+
+// Own reports whether a statement with this Sid is the driver's.
+func Own(sid string) bool { return strings.HasPrefix(sid, ownSid) }
+
+// Foreign is the opposite of [Own].
+func Foreign(sid string) bool { return !Own(sid) }
+
+// SidOf begins the Sids of what is granted to one slot of a contract.
+func SidOf(contract, slot string) string {
+	sum := sha256.Sum256([]byte(contract + "/" + slot))
+	return ownSid + hex.EncodeToString(sum[:8])
+}
