@@ -22,8 +22,11 @@ var levels = map[string]int{
 	"pkg/secret":                            0,
 	"pkg/contract/contractapi/internal/api": 0, // generated; it knows nothing of the driver
 	"pkg/cosipb/v1alpha2":                   0, // generated too
+	"pkg/reload":                            0,
 
 	"pkg/cosi":        1,
+	"pkg/transport":   1,
+	"pkg/retry":       1,
 	"pkg/server/code": 1,
 
 	"pkg/params":   2,
@@ -38,6 +41,7 @@ var levels = map[string]int{
 	"pkg/journal/journaltest":  4,
 	"pkg/bucket":               4,
 	"pkg/contract/contractapi": 4,
+	"pkg/contract/versitygw":   4,
 
 	"pkg/provisioner":           5,
 	"pkg/contract/contracttest": 5, // it makes buckets as the driver does

@@ -105,6 +105,61 @@ func (d *Document) Has(want Statement) bool {
 	return slices.ContainsFunc(d.statements, func(s json.RawMessage) bool { return sidOf(s) == want.Sid && equal(s, text) })
 }
 
+// Statements are those whose Sid is given, as far as the driver writes any.
+func (d *Document) Statements(sid func(string) bool) []Statement {
+	var out []Statement
+	for _, raw := range d.statements {
+		var s Statement
+		if sid(sidOf(raw)) && json.Unmarshal(encode(listed(raw)), &s) == nil {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// listed writes each text of a statement that may be a list as a list.
+func listed(raw json.RawMessage) any {
+	var members map[string]any
+	_ = json.Unmarshal(raw, &members) // it was an object when it was read
+	list := func(v any) any {
+		if text, ok := v.(string); ok {
+			return []any{text}
+		}
+		return v
+	}
+	for _, name := range []string{"Action", "Resource"} {
+		if v, ok := members[name]; ok {
+			members[name] = list(v)
+		}
+	}
+	if principal, ok := members["Principal"].(map[string]any); ok {
+		for k := range principal {
+			principal[k] = list(principal[k])
+		}
+	}
+	if conditions, ok := members["Condition"].(map[string]any); ok {
+		for _, c := range conditions {
+			if keys, ok := c.(map[string]any); ok {
+				for k := range keys {
+					keys[k] = list(keys[k])
+				}
+			}
+		}
+	}
+	return members
+}
+
+// HasExactly reports whether the statements whose Sid is given are these.
+func (d *Document) HasExactly(sid func(string) bool, want []Statement) bool {
+	n := 0
+	for _, s := range d.statements {
+		if sid(sidOf(s)) {
+			n++
+		}
+	}
+	return n == len(want) && !slices.ContainsFunc(want, func(s Statement) bool { return !d.Has(s) })
+}
+
 // equal compares JSON, where a text and a list of that one text are the same:
 // services write the one for the other.
 func equal(a, b json.RawMessage) bool {
@@ -181,8 +236,8 @@ func Own(sid string) bool { return strings.HasPrefix(sid, ownSid) }
 // Foreign is the opposite of [Own].
 func Foreign(sid string) bool { return !Own(sid) }
 
-// SidOf begins the Sids of what is granted to one slot of a contract.
-func SidOf(contract, slot string) string {
-	sum := sha256.Sum256([]byte(contract + "/" + slot))
-	return ownSid + hex.EncodeToString(sum[:8])
+// SidOf begins the Sids of statements that go together, named by any text.
+func SidOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return ownSid + hex.EncodeToString(sum[:6])
 }

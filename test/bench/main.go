@@ -219,7 +219,7 @@ func newFloor(ctx context.Context, service *harness.Contractd, dir string) (*flo
 	nobody := func(string, error) {}
 	transport := &http.Transport{DialContext: (&net.Dialer{}).DialContext, MaxIdleConnsPerHost: 80}
 	client := &http.Client{Transport: transport}
-	provider, err := contractapi.New(contractapi.Config{URL: service.API, Token: secret.New(service.Token), HTTP: client, Observe: nobody})
+	provider, err := contractapi.New(contractapi.Config{URL: service.API, Token: func() secret.String { return secret.New(service.Token) }, HTTP: client, Observe: nobody})
 	if err != nil {
 		return nil, err
 	}

@@ -112,9 +112,14 @@ func (b *Buffer) String() string {
 
 // Start runs a program; it dies with ctx.
 func Start(ctx context.Context, program string, args ...string) (*Process, error) {
+	return StartWith(ctx, nil, program, args...)
+}
+
+// StartWith is Start with more in the environment.
+func StartWith(ctx context.Context, env []string, program string, args ...string) (*Process, error) {
 	p := &Process{cmd: exec.CommandContext(ctx, program, args...), done: make(chan error, 1), Output: &Buffer{}}
 	p.cmd.Stdout, p.cmd.Stderr = p.Output, p.Output
-	p.cmd.Env = withoutCOSI(os.Environ())
+	p.cmd.Env = append(withoutCOSI(os.Environ()), env...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {
 		return nil, err

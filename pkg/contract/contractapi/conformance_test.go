@@ -34,7 +34,7 @@ func TestConformance(t *testing.T) {
 		transport := &http.Transport{MaxIdleConnsPerHost: 16}
 		t.Cleanup(transport.CloseIdleConnections)
 		p, err := contractapi.New(contractapi.Config{
-			URL: line.Proxy(t, c.API, "", ""), Token: secret.New(token), HTTP: &http.Client{Transport: transport}, Observe: func(string, error) {},
+			URL: line.Proxy(t, c.API, "", ""), Token: func() secret.String { return secret.New(token) }, HTTP: &http.Client{Transport: transport}, Observe: func(string, error) {},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -15,16 +15,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strconv"
-	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/contractapi/internal/api"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/retry"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
@@ -32,8 +30,11 @@ import (
 type Config struct {
 	// URL is the API's base address.
 	URL string
-	// Token is the bearer token.
-	Token secret.String
+	// Token returns the bearer token as it is now.
+	Token func() secret.String
+	// KeysReachAll says that the service cannot limit a key to buckets: each
+	// reaches all of its contract.
+	KeysReachAll bool
 	// HTTP carries the calls. Its transport keeps connections open.
 	HTTP *http.Client
 	// Observe hears of every call that was tried, with the outcome.
@@ -45,6 +46,7 @@ type Provider struct {
 	client  *api.Client
 	http    *http.Client
 	observe func(string, error)
+	scopeBy contract.ScopeBy
 }
 
 var (
@@ -58,19 +60,23 @@ func New(c Config) (*Provider, error) {
 	client := *c.HTTP
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	calls, err := api.NewClient(c.URL, api.WithHTTPClient(&client), api.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
-		r.Header.Set("Authorization", "Bearer "+c.Token.Reveal())
+		r.Header.Set("Authorization", "Bearer "+c.Token().Reveal())
 		return nil
 	}))
 	if err != nil {
 		return nil, fmt.Errorf("contract service %s: %w", c.URL, err)
 	}
-	return &Provider{client: calls, http: &client, observe: c.Observe}, nil
+	p := &Provider{client: calls, http: &client, observe: c.Observe, scopeBy: contract.ScopeByKey}
+	if c.KeysReachAll {
+		p.scopeBy = contract.ScopeByNone
+	}
+	return p, nil
 }
 
 // Capabilities implements contract.Provider.
 func (p *Provider) Capabilities() contract.Capabilities {
 	return contract.Capabilities{
-		ScopeBy: contract.ScopeByKey, SourceAddresses: true, SeveralBuckets: true,
+		ScopeBy: p.scopeBy, SourceAddresses: p.scopeBy == contract.ScopeByKey, SeveralBuckets: true,
 		Suspend: true, Plans: true, Labels: true,
 		Quota: contract.QuotaKinds{Buckets: true, Keys: true, Bytes: true, Objects: true}, // the service says what it has not
 	}
@@ -153,7 +159,7 @@ func (p *Provider) contract(ctx context.Context, operation, name string, send se
 		State:      state,
 		Message:    value(c.Message),
 		Endpoints:  endpointsOf(c.Endpoints),
-		RetryAfter: retryAfter(meta.header),
+		RetryAfter: retry.After(meta.header),
 	}, nil
 }
 
@@ -177,7 +183,7 @@ func (p *Provider) DeleteContract(ctx context.Context, name string) error {
 		return nil
 	case err == nil && meta.status == http.StatusAccepted:
 		f := fault.New(fault.Pending, "contract %s is being cancelled", name)
-		f.RetryAfter = retryAfter(meta.header)
+		f.RetryAfter = retry.After(meta.header)
 		return f
 	case err == nil:
 		err = unpromised(nil)
@@ -191,7 +197,7 @@ func (p *Provider) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (
 	if len(req.Keep) > 0 {
 		body.Keep = &req.Keep
 	}
-	if req.Scope != nil {
+	if req.Scope != nil && p.scopeBy != contract.ScopeByNone {
 		grants := make([]api.BucketGrant, len(req.Scope.Buckets))
 		for i, b := range req.Scope.Buckets {
 			grants[i] = api.BucketGrant{Bucket: b.Bucket, Prefix: optional(b.Prefix), Access: accesses[b.Mode]}
@@ -304,13 +310,8 @@ func unpromised(cause error) error {
 // send makes one HTTP request.
 type send func(context.Context) (*http.Response, error)
 
-// A call that failed in transit or that the service was too busy for is made
-// again, a few times and ever later: every call of this API can be repeated.
-const (
-	attempts  = 3
-	firstWait = 100 * time.Millisecond
-	maxAnswer = 8 << 20
-)
+// maxAnswer bounds what is read of an answer.
+const maxAnswer = 8 << 20
 
 func (p *Provider) call(ctx context.Context, operation string, into any, send send) error {
 	_, err := p.exchange(ctx, operation, into, send)
@@ -326,29 +327,13 @@ type meta struct {
 // exchange makes a call and reads its answer: JSON into the value given, or
 // nothing, which is 204, where none is given.
 func (p *Provider) exchange(ctx context.Context, operation string, into any, send send) (meta, error) {
-	wait := firstWait
-	for attempt := 1; ; attempt++ {
-		answer, err := p.once(ctx, into, send)
+	var answer meta
+	err := retry.Do(ctx, func() (err error) {
+		answer, err = p.once(ctx, into, send)
 		p.observe(operation, err)
-		kind := fault.KindOf(err)
-		if kind != fault.Unavailable && kind != fault.RateLimited || attempt == attempts || ctx.Err() != nil {
-			return answer, err
-		}
-		pause := wait/2 + rand.N(wait/2)
-		var f *fault.Error
-		if errors.As(err, &f) {
-			pause = max(pause, f.RetryAfter)
-		}
-		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause {
-			return answer, err
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return answer, err
-		}
-		wait *= 2
-	}
+		return err
+	})
+	return answer, err
 }
 
 func (p *Provider) once(ctx context.Context, into any, send send) (meta, error) {
@@ -377,14 +362,6 @@ func (p *Provider) once(ctx context.Context, into any, send send) (meta, error) 
 		return m, unpromised(err)
 	}
 	return m, nil
-}
-
-func retryAfter(h http.Header) time.Duration {
-	seconds, err := strconv.Atoi(h.Get("Retry-After"))
-	if err != nil || seconds < 0 {
-		return 0
-	}
-	return time.Duration(seconds) * time.Second
 }
 
 func endpointsOf(list []api.Endpoint) []cosi.Endpoint {

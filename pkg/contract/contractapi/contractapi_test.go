@@ -73,7 +73,7 @@ func (s *service) provider(url string) *contractapi.Provider {
 	// Each test's connections are its own, so that one's lost answers are not another's.
 	transport := &http.Transport{}
 	s.t.Cleanup(transport.CloseIdleConnections)
-	p, err := contractapi.New(contractapi.Config{URL: url, Token: secret.New(token), HTTP: &http.Client{Transport: transport}, Observe: func(operation string, err error) {
+	p, err := contractapi.New(contractapi.Config{URL: url, Token: func() secret.String { return secret.New(token) }, HTTP: &http.Client{Transport: transport}, Observe: func(operation string, err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.observed = append(s.observed, operation+" "+string(fault.KindOf(err)))

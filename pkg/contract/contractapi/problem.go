@@ -8,6 +8,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/contractapi/internal/api"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/retry"
 )
 
 // Problem is what the service said was wrong (RFC 9457), as the cause of a fault.
@@ -59,7 +60,7 @@ func problemOf(answer *http.Response, text []byte) error {
 	default:
 		f = fault.New(fault.Internal, "the contract service answered HTTP %d without a problem this driver knows; check that the backend's url is a contract service", answer.StatusCode)
 	}
-	f.RetryAfter = retryAfter(answer.Header)
+	f.RetryAfter = retry.After(answer.Header)
 	return f
 }
 

@@ -69,7 +69,7 @@ func (e *env) allowed(what string, err error) {
 func isRefused(err error) bool {
 	var answer smithy.APIError
 	return errors.As(err, &answer) && slices.Contains([]string{
-		"AccessDenied", "InvalidAccessKeyId", "Forbidden", "AllAccessDisabled", "UserSuspended", "QuotaExceeded", "TooManyBuckets",
+		"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "Forbidden", "AllAccessDisabled", "UserSuspended", "QuotaExceeded", "TooManyBuckets",
 	}, answer.ErrorCode())
 }
 

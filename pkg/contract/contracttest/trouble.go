@@ -19,18 +19,15 @@ import (
 // limitReached makes a limit look as a refusal of the storage does.
 var limitReached error = &smithy.GenericAPIError{Code: "QuotaExceeded"}
 
-var errNever = errors.New("it does not end")
-
 // repeated makes a call again until it succeeds, as the sidecars do.
 func repeated(do func() error) error {
+	var err error
 	for range 6 {
-		if err := do(); err == nil {
-			return nil
-		} else if !heals(err) {
+		if err = do(); err == nil || !heals(err) {
 			return err
 		}
 	}
-	return errNever
+	return fmt.Errorf("after 6 calls: %w", err)
 }
 
 // heals reports whether a call may succeed later.

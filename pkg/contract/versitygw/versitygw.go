@@ -1,0 +1,374 @@
+// Package versitygw is the provider for the S3 gateway of that name with its
+// own accounts, which its admin API manages.
+//
+// A contract is an account that may make buckets, and owns them. A key is an
+// account that may do nothing but what the policies of buckets let it: the
+// provider keeps statements of its own in them, which name the keys. The rest of
+// a policy is other people's and stays as it is, and the bucket's contract is
+// always let do everything, because the gateway asks nothing but the policy once
+// there is one.
+//
+// The gateway replaces a policy as a whole and has no way to say "if it is
+// still as I read it". Within a process edits of one bucket's policy wait for
+// each other; after each the policy is read again. Gateways that share their
+// accounts over several processes cache them: their cache's lifetime is the
+// backend's settleTime.
+package versitygw
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+)
+
+// Config reaches a gateway.
+type Config struct {
+	// AdminURL is the admin API's base address.
+	AdminURL string
+	// S3URL is where the policies of buckets are edited; "" is the first endpoint.
+	S3URL string
+	// Endpoints are where S3 is served, the default one first.
+	Endpoints []cosi.Endpoint
+	// Credentials returns root's key, or that of an account of role admin.
+	Credentials func() secret.KeyPair
+	// Owner is the driver's mark. The gateway keeps a hash of it, so it is the
+	// only mark that is told again.
+	Owner string
+	// Settles is the lifetime of the gateways' cache of accounts, where there
+	// are several.
+	Settles time.Duration
+	// HTTP carries the calls.
+	HTTP *http.Client
+	// Observe hears of every call that was tried, with the outcome.
+	Observe func(operation string, err error)
+}
+
+// Provider is a gateway.
+type Provider struct {
+	client    client
+	adminURL  string
+	s3URL     string
+	endpoints []cosi.Endpoint
+	owner     string
+	settles   time.Duration
+	editing   editing
+}
+
+var _ contract.Provider = (*Provider)(nil)
+
+// New returns the provider; no call is made.
+func New(c Config) *Provider {
+	if c.S3URL == "" {
+		c.S3URL = c.Endpoints[0].URL
+	}
+	return &Provider{
+		client: newClient(c), endpoints: c.Endpoints, owner: c.Owner, settles: c.Settles,
+		adminURL: strings.TrimSuffix(c.AdminURL, "/"), s3URL: strings.TrimSuffix(c.S3URL, "/"),
+		editing: editing{buckets: map[string]*sync.Mutex{}},
+	}
+}
+
+// Capabilities implements contract.Provider.
+func (p *Provider) Capabilities() contract.Capabilities {
+	return contract.Capabilities{
+		ScopeBy: contract.ScopeByBucketPolicy, SourceAddresses: true, SeveralBuckets: true,
+		ChosenKeys: true, OwnerNeedsPolicy: true, Settles: p.settles,
+	}
+}
+
+// Regions implements contract.Provider.
+func (p *Provider) Regions(context.Context) ([]cosi.Endpoint, error) { return p.endpoints, nil }
+
+// Check implements contract.Provider.
+func (p *Provider) Check(ctx context.Context) error {
+	_, err := p.bucketsOf(ctx, "")
+	return err
+}
+
+// EnsureContract implements contract.Provider. A display name has no place in
+// the gateway.
+func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (contract.Contract, error) {
+	if unmet := p.Capabilities().Unmet(spec); len(unmet) > 0 {
+		return contract.Contract{}, fault.New(fault.Unsupported, "contract %s: versitygw has no %s", spec.Name, strings.Join(unmet, ", "))
+	}
+	if spec.Region != "" && !slices.ContainsFunc(p.endpoints, func(e cosi.Endpoint) bool { return e.Region == spec.Region }) {
+		return contract.Contract{}, fault.New(fault.InvalidArgument, "contract %s: the backend has no region %s", spec.Name, spec.Region)
+	}
+	wanted := contractAccount(spec.Name, spec.Owner)
+	all, err := p.accounts(ctx)
+	if err != nil {
+		return contract.Contract{}, fault.In(err, "contract %s", spec.Name)
+	}
+	have, err := find(all, spec.Name)
+	if fault.Is(err, fault.NotFound) {
+		if have, err = p.sign(ctx, spec.Name, wanted); err != nil {
+			return contract.Contract{}, err
+		}
+	}
+	if err != nil {
+		return contract.Contract{}, err
+	}
+	if have.Access != wanted {
+		return contract.Contract{}, fault.New(fault.Conflict, "contract %s belongs to another owner; choose another contract name, or set driver.owner to the mark it was signed with", spec.Name)
+	}
+	c := p.contractOf(spec.Name, have)
+	c.Owner = spec.Owner
+	return c, nil
+}
+
+// sign makes a contract's account. Where two drivers do so at once, both look
+// who else is there, and all but one give way.
+func (p *Provider) sign(ctx context.Context, name, access string) (account, error) {
+	err := p.create(ctx, access, secret.New(rand.Text()+rand.Text()), mayNothing) // its key is issued later
+	if err != nil && !isCode(err, "XAdminUserExists") {
+		return account{}, fault.In(err, "contract %s", name)
+	}
+	all, err := p.accounts(ctx)
+	if err != nil {
+		return account{}, fault.In(err, "contract %s", name)
+	}
+	first := ""
+	for _, a := range all {
+		if a.isContract(name) && (first == "" || a.Access < first) {
+			first = a.Access
+		}
+	}
+	if first != access {
+		err = p.remove(ctx, access)
+	}
+	return account{Access: first, Role: mayNothing}, fault.In(err, "contract %s", name)
+}
+
+func (p *Provider) contractOf(name string, a account) contract.Contract {
+	owner := "another driver (" + a.parts()[1] + ")"
+	if a.Access == contractAccount(name, p.owner) {
+		owner = p.owner
+	}
+	return contract.Contract{Name: name, Owner: owner, State: contract.StateActive, Endpoints: p.endpoints}
+}
+
+// GetContract implements contract.Provider.
+func (p *Provider) GetContract(ctx context.Context, name string) (contract.Contract, error) {
+	all, err := p.accounts(ctx)
+	if err != nil {
+		return contract.Contract{}, fault.In(err, "contract %s", name)
+	}
+	have, err := find(all, name)
+	if err != nil {
+		return contract.Contract{}, err
+	}
+	return p.contractOf(name, have), nil
+}
+
+// DeleteContract implements contract.Provider. The gateway would delete an
+// account that owns buckets and leave them to nobody, so they are looked for,
+// while the account cannot make any.
+func (p *Provider) DeleteContract(ctx context.Context, name string) error {
+	all, err := p.accounts(ctx)
+	if err != nil {
+		return fault.In(err, "contract %s", name)
+	}
+	have, err := find(all, name)
+	switch {
+	case fault.Is(err, fault.NotFound):
+	case err != nil:
+		return err
+	default:
+		if err := p.stopWithoutBuckets(ctx, have); err != nil {
+			return fault.In(err, "contract %s", name)
+		}
+	}
+	for _, a := range all {
+		if slot := a.slot(name); slot != "" && slot != cosi.ContractSlot {
+			if err := p.remove(ctx, a.Access); err != nil {
+				return fault.In(err, "contract %s", name)
+			}
+		}
+	}
+	if have.Access == "" {
+		return nil
+	}
+	return fault.In(p.remove(ctx, have.Access), "contract %s", name)
+}
+
+// stopWithoutBuckets takes from a contract's account the right to make buckets,
+// if it has none: FailedPrecondition if it has, and then all is as before.
+func (p *Provider) stopWithoutBuckets(ctx context.Context, a account) error {
+	if a.Role == makesBuckets {
+		if err := p.update(ctx, a.Access, nil, mayNothing); err != nil {
+			return err
+		}
+	}
+	buckets, err := p.bucketsOf(ctx, a.Access)
+	if err == nil && len(buckets) == 0 {
+		return nil
+	}
+	if a.Role == makesBuckets {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+		defer cancel()
+		if undo := p.update(ctx, a.Access, nil, makesBuckets); err == nil {
+			err = undo
+		}
+	}
+	if err == nil {
+		err = fault.New(fault.FailedPrecondition, "it still has %d buckets; delete them first", len(buckets))
+	}
+	return err
+}
+
+// undoTimeout bounds what is undone after a call was given up.
+const undoTimeout = 5 * time.Second
+
+// IssueKey implements contract.Provider.
+func (p *Provider) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (secret.KeyPair, error) {
+	all, err := p.accounts(ctx)
+	if err == nil {
+		var have account
+		if have, err = find(all, req.Contract); err == nil {
+			if req.Scope == nil {
+				return p.issueContractKey(ctx, have, req)
+			}
+			return p.issueKey(ctx, have, all, req)
+		}
+	}
+	return secret.KeyPair{}, fault.In(err, "key %s of contract %s", req.Slot, req.Contract)
+}
+
+// issueContractKey gives the contract's account the proposed secret. The
+// account is what owns the buckets, so its name stays.
+func (p *Provider) issueContractKey(ctx context.Context, have account, req contract.IssueKeyRequest) (secret.KeyPair, error) {
+	var err error
+	switch {
+	case req.Slot != cosi.ContractSlot:
+		err = fault.New(fault.Unsupported, "contract %s: versitygw has one key that reaches all of a contract", req.Contract)
+	case slices.Contains(req.Keep, have.Access):
+		err = fault.New(fault.LimitExceeded, "contract %s: versitygw has one key that reaches all of a contract", req.Contract)
+	default:
+		err = fault.In(p.update(ctx, have.Access, &req.Proposed.SecretAccessKey, makesBuckets), "the own key of contract %s", req.Contract)
+	}
+	if err != nil {
+		return secret.KeyPair{}, err
+	}
+	return secret.KeyPair{AccessKeyID: have.Access, SecretAccessKey: req.Proposed.SecretAccessKey}, nil
+}
+
+// issueKey makes the key's account, lets the buckets' policies name it and
+// those of the slot that stay, and takes all others away.
+func (p *Provider) issueKey(ctx context.Context, have account, all []account, req contract.IssueKeyRequest) (secret.KeyPair, error) {
+	fail := func(err error) (secret.KeyPair, error) {
+		return secret.KeyPair{}, fault.In(err, "key %s of contract %s", req.Slot, req.Contract)
+	}
+	pair := secret.KeyPair{AccessKeyID: keyAccount(req.Contract, req.Slot, req.Proposed.AccessKeyID), SecretAccessKey: req.Proposed.SecretAccessKey}
+	var stay, orphans []string
+	there := false
+	for _, a := range all {
+		switch {
+		case a.Access == pair.AccessKeyID:
+			there = a.Secret == pair.SecretAccessKey.Reveal()
+		case a.slot(req.Contract) != req.Slot:
+		case slices.Contains(req.Keep, a.Access):
+			stay = append(stay, a.Access)
+		default:
+			orphans = append(orphans, a.Access)
+		}
+	}
+	if !there {
+		err := p.create(ctx, pair.AccessKeyID, pair.SecretAccessKey, mayNothing)
+		if isCode(err, "XAdminUserExists") {
+			err = p.update(ctx, pair.AccessKeyID, &pair.SecretAccessKey, mayNothing)
+		}
+		if err != nil {
+			return fail(err)
+		}
+	}
+	if err := p.grant(ctx, have.Access, req, append(stay, pair.AccessKeyID)); err != nil {
+		return fail(err)
+	}
+	if len(orphans) > 0 {
+		if err := p.ungrant(ctx, have.Access, ofSlot(req.Contract, req.Slot), req.Scope.Buckets); err != nil {
+			return fail(err)
+		}
+		for _, access := range orphans {
+			if err := p.remove(ctx, access); err != nil {
+				return fail(err)
+			}
+		}
+	}
+	return pair, nil
+}
+
+// ListKeys implements contract.Provider. The gateway does not say when an
+// account was made.
+func (p *Provider) ListKeys(ctx context.Context, name, slot string) ([]contract.KeyInfo, error) {
+	all, err := p.accounts(ctx)
+	if err == nil {
+		_, err = find(all, name)
+	}
+	if err != nil {
+		return nil, fault.In(err, "contract %s", name)
+	}
+	var out []contract.KeyInfo
+	for _, a := range all {
+		if of := a.slot(name); of != "" && (slot == "" || of == slot) {
+			out = append(out, contract.KeyInfo{AccessKeyID: a.Access, Slot: of, Active: true})
+		}
+	}
+	return out, nil
+}
+
+// RevokeKey implements contract.Provider. A key leaves the policies before its
+// account goes: the gateway takes no policy that names an account which is gone.
+func (p *Provider) RevokeKey(ctx context.Context, name, slot, accessKeyID string) error {
+	all, err := p.accounts(ctx)
+	if err != nil {
+		return fault.In(err, "contract %s", name)
+	}
+	have, err := find(all, name)
+	if fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var going []string
+	for _, a := range all {
+		if a.slot(name) == slot && (accessKeyID == "" || a.Access == accessKeyID) {
+			going = append(going, a.Access)
+		}
+	}
+	if slot == cosi.ContractSlot {
+		return fault.In(p.revokeContractKey(ctx, going), "contract %s", name)
+	}
+	if len(going) == 0 {
+		return nil
+	}
+	if err := p.ungrant(ctx, have.Access, func(principal string) bool { return slices.Contains(going, principal) }, nil); err != nil {
+		return fault.In(err, "contract %s: key %s", name, slot)
+	}
+	for _, access := range going {
+		if err := p.remove(ctx, access); err != nil {
+			return fault.In(err, "contract %s: key %s", name, slot)
+		}
+	}
+	return nil
+}
+
+// revokeContractKey leaves a contract's account with a secret that nobody knows.
+func (p *Provider) revokeContractKey(ctx context.Context, going []string) error {
+	for _, access := range going {
+		unknown := secret.New(rand.Text() + rand.Text())
+		if err := p.update(ctx, access, &unknown, mayNothing); err != nil {
+			return err
+		}
+	}
+	return nil
+}
