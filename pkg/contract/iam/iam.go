@@ -1,0 +1,365 @@
+// Package iam is the provider for services that speak AWS's IAM API beside S3:
+// AWS, and every service that speaks its dialect. What such services do
+// differently is data, in [Config].
+//
+// A contract is a part of one account: the IAM users below one path. It is there
+// when its own user is, whose tags tell the owner. Each access has a user of its
+// own, limited by an inline policy, with at most two keys. Where every contract
+// has an account to itself, its credentials are in a file of its own; all else
+// stays the same.
+//
+// The account owns the buckets, whoever of its users made them, so the driver
+// tells the contracts' buckets apart by its mark on them, and a user's objects
+// are the account's. A secret is told once: a key whose answer was lost is an
+// orphan, which the next IssueKey removes. IAM is consistent eventually, so a
+// key is handed out when the storage takes it.
+package iam
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/iam"
+	"github.com/aws/aws-sdk-go-v2/service/iam/types"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+)
+
+// Config reaches a service and says how it differs from others.
+type Config struct {
+	// URL is the IAM API's base address.
+	URL string
+	// Region is what calls of the IAM API are signed for.
+	Region string
+	// Endpoints are where S3 is served, the default one first.
+	Endpoints []cosi.Endpoint
+	// Credentials returns the key that administers a contract's account.
+	Credentials func(contract string) (secret.KeyPair, error)
+	// Accounts names a contract of each account that there are credentials for.
+	Accounts func() []string
+	// Path begins the paths of all users, with a slash at both ends.
+	Path string
+	// PermissionsBoundary is the ARN of a policy that bounds every user; "" is none.
+	PermissionsBoundary string
+	// Dialect is how policies are written.
+	Dialect policy.Dialect
+	// MaxPolicyBytes is the longest inline policy of a user.
+	MaxPolicyBytes int
+	// MaxKeys is how many keys a user can have.
+	MaxKeys int
+	// Settles is how long the service takes until a change holds everywhere.
+	Settles time.Duration
+	// HTTP carries the calls.
+	HTTP *http.Client
+	// Observe hears of every call that was tried, with the outcome.
+	Observe func(operation string, err error)
+}
+
+// Provider is a service.
+type Provider struct {
+	Config
+	iam *iam.Client
+}
+
+var _ contract.Provider = (*Provider)(nil)
+
+// New returns the provider; no call is made.
+func New(c Config) *Provider {
+	p := &Provider{Config: c}
+	p.iam = iam.New(iam.Options{
+		BaseEndpoint: &c.URL, Region: c.Region, HTTPClient: c.HTTP,
+		Retryer: aws.NopRetryer{}, // a key that is made twice is an orphan; see Provider.try
+	})
+	return p
+}
+
+// Capabilities implements contract.Provider.
+func (p *Provider) Capabilities() contract.Capabilities {
+	return contract.Capabilities{
+		ScopeBy: contract.ScopeByIdentityPolicy, SeveralBuckets: true, SharedBuckets: true, Labels: true,
+		SourceAddresses: p.Dialect.SourceAddressKey != "", WholeBuckets: p.Dialect.PrefixKey == "",
+		MaxKeysPerSlot: p.MaxKeys, Settles: p.Settles,
+	}
+}
+
+// Regions implements contract.Provider.
+func (p *Provider) Regions(context.Context) ([]cosi.Endpoint, error) { return p.Endpoints, nil }
+
+// Check implements contract.Provider. Of each region's S3 server any answer
+// will do.
+func (p *Provider) Check(ctx context.Context) error {
+	for _, name := range p.Accounts() {
+		if _, err := try(ctx, p, "ListUsers", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.ListUsersOutput, error) {
+			return p.iam.ListUsers(ctx, &iam.ListUsersInput{PathPrefix: &p.Path, MaxItems: aws.Int32(1)}, as)
+		}); err != nil {
+			return err
+		}
+	}
+	for _, e := range p.Endpoints {
+		if err := p.answers(ctx, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The tags of a user that the driver has made.
+const (
+	ownerTag   = cosi.OwnerTag
+	displayTag = "contract-cosi-driver/name"
+)
+
+// maxUserName is IAM's limit (IAM API reference, CreateUser).
+const maxUserName = 64
+
+// userOf names the user of a slot. Where the two names are too long together, a
+// hash keeps them apart.
+func userOf(name, slot string) string {
+	full := name + "." + slot
+	if len(full) <= maxUserName {
+		return full
+	}
+	sum := sha256.Sum256([]byte(full))
+	tail := "." + hex.EncodeToString(sum[:8])
+	return full[:maxUserName-len(tail)] + tail
+}
+
+func (p *Provider) pathOf(name string) string         { return p.Path + name + "/" }
+func (p *Provider) slotPath(name, slot string) string { return p.pathOf(name) + slot + "/" }
+func (p *Provider) slotOf(name string, path string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(path, p.pathOf(name)), "/")
+}
+
+// user reads a slot's user. NotFound if there is none, Conflict if one of its
+// name is somewhere else in the account, where the driver makes none.
+func (p *Provider) user(ctx context.Context, name, slot string) (*types.User, error) {
+	user := userOf(name, slot)
+	out, err := try(ctx, p, "GetUser", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.GetUserOutput, error) {
+		return p.iam.GetUser(ctx, &iam.GetUserInput{UserName: &user}, as)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if out.User == nil {
+		return nil, fault.New(fault.Internal, "the service answered without the user it was asked for; check that the backend's url is an IAM API")
+	}
+	if have := aws.ToString(out.User.Path); have != p.slotPath(name, slot) {
+		return nil, fault.New(fault.Conflict, "the IAM user %s has the path %s, where this driver makes none; it is left alone: choose another name, or rename that user", user, have)
+	}
+	return out.User, nil
+}
+
+// makeUser makes a slot's user, or finds that it is there.
+func (p *Provider) makeUser(ctx context.Context, name, slot string, tags map[string]string) (user *types.User, existed bool, err error) {
+	in := &iam.CreateUserInput{UserName: aws.String(userOf(name, slot)), Path: aws.String(p.slotPath(name, slot)), Tags: tagList(tags)}
+	if p.PermissionsBoundary != "" {
+		in.PermissionsBoundary = &p.PermissionsBoundary
+	}
+	out, err := try(ctx, p, "CreateUser", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.CreateUserOutput, error) {
+		return p.iam.CreateUser(ctx, in, as)
+	})
+	if fault.Is(err, fault.Conflict) {
+		user, err = p.user(ctx, name, slot)
+		return user, true, err
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	return out.User, false, nil
+}
+
+// EnsureContract implements contract.Provider. Labels become tags of the
+// contract's user; one that the terms no longer have stays, as it may by now be
+// somebody else's.
+func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (contract.Contract, error) {
+	if unmet := p.Capabilities().Unmet(spec); len(unmet) > 0 {
+		return contract.Contract{}, fault.New(fault.Unsupported, "contract %s: IAM has no %s", spec.Name, strings.Join(unmet, ", "))
+	}
+	if spec.Region != "" && !slices.ContainsFunc(p.Endpoints, func(e cosi.Endpoint) bool { return e.Region == spec.Region }) {
+		return contract.Contract{}, fault.New(fault.InvalidArgument, "contract %s: the backend has no region %s", spec.Name, spec.Region)
+	}
+	tags := maps.Clone(spec.Labels)
+	if tags == nil {
+		tags = map[string]string{}
+	}
+	tags[ownerTag] = spec.Owner
+	if spec.Display != "" {
+		tags[displayTag] = spec.Display
+	}
+	user, err := p.user(ctx, spec.Name, cosi.ContractSlot)
+	if fault.Is(err, fault.NotFound) {
+		var existed bool
+		user, existed, err = p.makeUser(ctx, spec.Name, cosi.ContractSlot, tags)
+		if err == nil && !existed {
+			return p.contractOf(spec.Name, spec.Owner, spec.Region), nil
+		}
+	}
+	if err != nil {
+		return contract.Contract{}, fault.In(err, "contract %s", spec.Name)
+	}
+	have := tagMap(user.Tags)
+	if have[ownerTag] != spec.Owner {
+		return contract.Contract{}, fault.New(fault.Conflict, "contract %s belongs to another owner; choose another contract name, or set driver.owner to the mark it was signed with", spec.Name)
+	}
+	maps.DeleteFunc(tags, func(k, v string) bool { return have[k] == v })
+	if len(tags) > 0 {
+		if _, err := try(ctx, p, "TagUser", spec.Name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.TagUserOutput, error) {
+			return p.iam.TagUser(ctx, &iam.TagUserInput{UserName: user.UserName, Tags: tagList(tags)}, as)
+		}); err != nil {
+			return contract.Contract{}, fault.In(err, "contract %s", spec.Name)
+		}
+	}
+	return p.contractOf(spec.Name, spec.Owner, spec.Region), nil
+}
+
+// contractOf is an active contract, as a part of an account always is. Its own
+// region, if it has one, is the first.
+func (p *Provider) contractOf(name, owner, region string) contract.Contract {
+	endpoints := slices.Clone(p.Endpoints)
+	slices.SortStableFunc(endpoints, func(a, b cosi.Endpoint) int {
+		switch {
+		case a.Region == b.Region:
+			return 0
+		case a.Region == region:
+			return -1
+		case b.Region == region:
+			return 1
+		}
+		return 0
+	})
+	return contract.Contract{Name: name, Owner: owner, State: contract.StateActive, Endpoints: endpoints}
+}
+
+// GetContract implements contract.Provider.
+func (p *Provider) GetContract(ctx context.Context, name string) (contract.Contract, error) {
+	user, err := p.user(ctx, name, cosi.ContractSlot)
+	if err != nil {
+		return contract.Contract{}, fault.In(err, "contract %s", name)
+	}
+	return p.contractOf(name, tagMap(user.Tags)[ownerTag], ""), nil
+}
+
+// DeleteContract implements contract.Provider.
+func (p *Provider) DeleteContract(ctx context.Context, name string) error {
+	return fault.In(p.deleteContract(ctx, name), "contract %s", name)
+}
+
+func (p *Provider) deleteContract(ctx context.Context, name string) error {
+	user, err := p.user(ctx, name, cosi.ContractSlot)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	if err == nil {
+		buckets, err := p.bucketsOf(ctx, name, tagMap(user.Tags)[ownerTag])
+		if err != nil {
+			return err
+		}
+		if len(buckets) > 0 {
+			return fault.New(fault.FailedPrecondition, "it still has %d buckets; delete them first", len(buckets))
+		}
+	}
+	users, err := p.users(ctx, name)
+	if err != nil {
+		return err
+	}
+	// The contract's own user goes last: until then it is found and taken up.
+	slices.SortFunc(users, func(a, b types.User) int {
+		last := func(u types.User) int {
+			if p.slotOf(name, aws.ToString(u.Path)) == cosi.ContractSlot {
+				return 1
+			}
+			return 0
+		}
+		return last(a) - last(b)
+	})
+	for _, u := range users {
+		if err := p.removeUser(ctx, name, aws.ToString(u.UserName)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// users are all of a contract.
+func (p *Provider) users(ctx context.Context, name string) ([]types.User, error) {
+	var out []types.User
+	in := &iam.ListUsersInput{PathPrefix: aws.String(p.pathOf(name))}
+	for {
+		page, err := try(ctx, p, "ListUsers", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.ListUsersOutput, error) {
+			return p.iam.ListUsers(ctx, in, as)
+		})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, page.Users...)
+		if in.Marker = page.Marker; !page.IsTruncated {
+			return out, nil
+		}
+	}
+}
+
+// removeUser deletes a user with its keys and its policy. What is not there is
+// nil.
+func (p *Provider) removeUser(ctx context.Context, name, user string) error {
+	if err := p.removeKeys(ctx, name, user, nil); err != nil {
+		return err
+	}
+	_, err := try(ctx, p, "DeleteUserPolicy", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.DeleteUserPolicyOutput, error) {
+		return p.iam.DeleteUserPolicy(ctx, &iam.DeleteUserPolicyInput{UserName: &user, PolicyName: aws.String(policyName)}, as)
+	})
+	if err = absentIsNil(err); err != nil {
+		return err
+	}
+	_, err = try(ctx, p, "DeleteUser", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.DeleteUserOutput, error) {
+		return p.iam.DeleteUser(ctx, &iam.DeleteUserInput{UserName: &user}, as)
+	})
+	return absentIsNil(err)
+}
+
+func absentIsNil(err error) error {
+	if fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	return err
+}
+
+// readers look at so many things at once.
+const readers = 8
+
+// each does something for every item, several at a time.
+func each[T any](ctx context.Context, items []T, do func(context.Context, int, T) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(readers)
+	for i, item := range items {
+		group.Go(func() error { return do(ctx, i, item) })
+	}
+	return group.Wait()
+}
+
+func tagList(tags map[string]string) []types.Tag {
+	var out []types.Tag
+	for _, k := range slices.Sorted(maps.Keys(tags)) {
+		out = append(out, types.Tag{Key: aws.String(k), Value: aws.String(tags[k])})
+	}
+	return out
+}
+
+func tagMap(tags []types.Tag) map[string]string {
+	out := make(map[string]string, len(tags))
+	for _, t := range tags {
+		out[aws.ToString(t.Key)] = aws.ToString(t.Value)
+	}
+	return out
+}

@@ -1,0 +1,220 @@
+package iam
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/iam"
+	"github.com/aws/aws-sdk-go-v2/service/iam/types"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+)
+
+// policyName is the name of the one inline policy that a user has.
+const policyName = "contract-cosi-driver"
+
+// IssueKey implements contract.Provider.
+func (p *Provider) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (secret.KeyPair, error) {
+	pair, err := p.issueKey(ctx, req)
+	return pair, fault.In(err, "key %s of contract %s", req.Slot, req.Contract)
+}
+
+func (p *Provider) issueKey(ctx context.Context, req contract.IssueKeyRequest) (secret.KeyPair, error) {
+	document, err := p.documentOf(req)
+	if err != nil {
+		return secret.KeyPair{}, err
+	}
+	own, err := p.user(ctx, req.Contract, cosi.ContractSlot)
+	if err != nil {
+		return secret.KeyPair{}, err
+	}
+	existed := true
+	if req.Slot != cosi.ContractSlot {
+		tags := map[string]string{ownerTag: tagMap(own.Tags)[ownerTag]}
+		if _, existed, err = p.makeUser(ctx, req.Contract, req.Slot, tags); err != nil {
+			return secret.KeyPair{}, err
+		}
+	}
+	user := userOf(req.Contract, req.Slot)
+	if existed {
+		keys, err := p.keys(ctx, req.Contract, user)
+		if err != nil {
+			return secret.KeyPair{}, err
+		}
+		staying := 0
+		for _, k := range keys {
+			if slices.Contains(req.Keep, aws.ToString(k.AccessKeyId)) {
+				staying++
+			}
+		}
+		if p.MaxKeys > 0 && staying >= p.MaxKeys {
+			return secret.KeyPair{}, fault.New(fault.LimitExceeded, "an IAM user has at most %d keys, and all of them are to stay", p.MaxKeys)
+		}
+		if err := p.removeKeys(ctx, req.Contract, user, req.Keep); err != nil {
+			return secret.KeyPair{}, err
+		}
+	}
+	// The policy comes before the key: a key never reaches more than it should.
+	if _, err := try(ctx, p, "PutUserPolicy", req.Contract, true, func(ctx context.Context, as func(*iam.Options)) (*iam.PutUserPolicyOutput, error) {
+		return p.iam.PutUserPolicy(ctx, &iam.PutUserPolicyInput{UserName: &user, PolicyName: aws.String(policyName), PolicyDocument: &document}, as)
+	}); err != nil {
+		return secret.KeyPair{}, gone(err, req.Slot)
+	}
+	out, err := try(ctx, p, "CreateAccessKey", req.Contract, false, func(ctx context.Context, as func(*iam.Options)) (*iam.CreateAccessKeyOutput, error) {
+		return p.iam.CreateAccessKey(ctx, &iam.CreateAccessKeyInput{UserName: &user}, as)
+	})
+	if err != nil {
+		return secret.KeyPair{}, gone(err, req.Slot)
+	}
+	if out.AccessKey == nil || aws.ToString(out.AccessKey.AccessKeyId) == "" || aws.ToString(out.AccessKey.SecretAccessKey) == "" {
+		return secret.KeyPair{}, fault.New(fault.Internal, "the service answered without a key; check that the backend's url is an IAM API")
+	}
+	pair := secret.KeyPair{AccessKeyID: aws.ToString(out.AccessKey.AccessKeyId), SecretAccessKey: secret.New(aws.ToString(out.AccessKey.SecretAccessKey))}
+	return pair, p.accepted(ctx, pair, req)
+}
+
+// gone tells a user that was there a moment ago from a contract that is not:
+// only the latter is NotFound.
+func gone(err error, slot string) error {
+	if fault.Is(err, fault.NotFound) && slot != cosi.ContractSlot {
+		return fault.As(fault.Unavailable, err)
+	}
+	return err
+}
+
+// documentOf is the inline policy of the slot's user.
+func (p *Provider) documentOf(req contract.IssueKeyRequest) (string, error) {
+	statements := []policy.Statement{{
+		Sid: policy.SidOf("contract"), Effect: "Allow", Action: []string{p.Dialect.ActionPrefix + "*"}, Resource: []string{p.Dialect.ResourcePrefix + "*"},
+	}}
+	if req.Scope != nil {
+		var err error
+		if statements, err = p.Dialect.Allow("", *req.Scope); err != nil {
+			return "", err
+		}
+	}
+	doc, err := policy.Parse("")
+	if err != nil {
+		return "", err
+	}
+	doc.Set(p.Dialect.Version, statements...)
+	text := doc.String()
+	if p.MaxPolicyBytes > 0 && len(text) > p.MaxPolicyBytes {
+		return "", fault.New(fault.LimitExceeded, "the policy of a key to %d buckets has %d bytes, and the service takes %d; use several accesses", len(req.Scope.Buckets), len(text), p.MaxPolicyBytes)
+	}
+	return text, nil
+}
+
+// keys are a user's. NotFound if there is no such user.
+func (p *Provider) keys(ctx context.Context, name, user string) ([]types.AccessKeyMetadata, error) {
+	var out []types.AccessKeyMetadata
+	in := &iam.ListAccessKeysInput{UserName: &user}
+	for {
+		page, err := try(ctx, p, "ListAccessKeys", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.ListAccessKeysOutput, error) {
+			return p.iam.ListAccessKeys(ctx, in, as)
+		})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, page.AccessKeyMetadata...)
+		if in.Marker = page.Marker; !page.IsTruncated {
+			return out, nil
+		}
+	}
+}
+
+// removeKeys deletes a user's keys but those to keep. Without a user there are
+// none.
+func (p *Provider) removeKeys(ctx context.Context, name, user string, keep []string) error {
+	keys, err := p.keys(ctx, name, user)
+	if err != nil {
+		return absentIsNil(err)
+	}
+	for _, k := range keys {
+		if slices.Contains(keep, aws.ToString(k.AccessKeyId)) {
+			continue
+		}
+		if err := p.removeKey(ctx, name, user, aws.ToString(k.AccessKeyId)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Provider) removeKey(ctx context.Context, name, user, accessKeyID string) error {
+	_, err := try(ctx, p, "DeleteAccessKey", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.DeleteAccessKeyOutput, error) {
+		return p.iam.DeleteAccessKey(ctx, &iam.DeleteAccessKeyInput{UserName: &user, AccessKeyId: &accessKeyID}, as)
+	})
+	return absentIsNil(err)
+}
+
+// ListKeys implements contract.Provider.
+func (p *Provider) ListKeys(ctx context.Context, name, slot string) ([]contract.KeyInfo, error) {
+	out, err := p.listKeys(ctx, name, slot)
+	if err == nil && len(out) == 0 && p.Settles > 0 {
+		// A key may have been made where the list does not show it yet.
+		select {
+		case <-time.After(min(p.Settles, lag)):
+		case <-ctx.Done():
+		}
+		out, err = p.listKeys(ctx, name, slot)
+	}
+	return out, fault.In(err, "contract %s", name)
+}
+
+// lag is how long an empty list is doubted.
+const lag = 2 * time.Second
+
+func (p *Provider) listKeys(ctx context.Context, name, slot string) ([]contract.KeyInfo, error) {
+	if _, err := p.user(ctx, name, cosi.ContractSlot); err != nil {
+		return nil, err
+	}
+	users := []types.User{{UserName: aws.String(userOf(name, slot)), Path: aws.String(p.slotPath(name, slot))}}
+	if slot == "" {
+		var err error
+		if users, err = p.users(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	found := make([][]contract.KeyInfo, len(users))
+	err := each(ctx, users, func(ctx context.Context, i int, u types.User) error {
+		keys, err := p.keys(ctx, name, aws.ToString(u.UserName))
+		for _, k := range keys {
+			found[i] = append(found[i], contract.KeyInfo{
+				AccessKeyID: aws.ToString(k.AccessKeyId), Slot: p.slotOf(name, aws.ToString(u.Path)),
+				Active: k.Status == types.StatusTypeActive, CreatedAt: aws.ToTime(k.CreateDate),
+			})
+		}
+		return absentIsNil(err)
+	})
+	return slices.Concat(found...), err
+}
+
+// RevokeKey implements contract.Provider.
+func (p *Provider) RevokeKey(ctx context.Context, name, slot, accessKeyID string) error {
+	return fault.In(p.revokeKey(ctx, name, slot, accessKeyID), "contract %s: key %s", name, slot)
+}
+
+func (p *Provider) revokeKey(ctx context.Context, name, slot, accessKeyID string) error {
+	if _, err := p.user(ctx, name, slot); err != nil { // one that is elsewhere is somebody else's
+		return absentIsNil(err)
+	}
+	user := userOf(name, slot)
+	switch {
+	case accessKeyID != "":
+		keys, err := p.keys(ctx, name, user)
+		if err != nil || !slices.ContainsFunc(keys, func(k types.AccessKeyMetadata) bool { return aws.ToString(k.AccessKeyId) == accessKeyID }) {
+			return absentIsNil(err)
+		}
+		return p.removeKey(ctx, name, user, accessKeyID)
+	case slot == cosi.ContractSlot: // the user is the contract
+		return p.removeKeys(ctx, name, user, nil)
+	}
+	return p.removeUser(ctx, name, user)
+}

@@ -1,0 +1,162 @@
+package iam
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/retry"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+)
+
+// storage is an S3 client with some key.
+func (p *Provider) storage(at cosi.Endpoint, pair secret.KeyPair) *s3.Client {
+	return s3.New(s3.Options{
+		BaseEndpoint: aws.String(at.URL), Region: at.Region, UsePathStyle: at.PathStyle, HTTPClient: p.HTTP,
+		Credentials: staticKey(pair), Retryer: aws.NopRetryer{},
+		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
+		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
+	})
+}
+
+func staticKey(pair secret.KeyPair) aws.CredentialsProvider {
+	return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+		return aws.Credentials{AccessKeyID: pair.AccessKeyID, SecretAccessKey: pair.SecretAccessKey.Reveal()}, nil
+	})
+}
+
+// answers reports whether an S3 server answers anything.
+func (p *Provider) answers(ctx context.Context, e cosi.Endpoint) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodHead, e.URL, nil)
+	if err != nil {
+		return fault.Wrap(fault.Internal, err, "the backend's region %s has an S3 address that is none", e.Region)
+	}
+	answer, err := p.HTTP.Do(req)
+	if err != nil {
+		return fault.Wrap(fault.Unavailable, err, "the storage of region %s at %s does not answer (%s)", e.Region, e.URL, fault.NoAnswer(err))
+	}
+	return answer.Body.Close()
+}
+
+// The waits for a fresh key, ever longer.
+const (
+	firstLook  = 50 * time.Millisecond
+	rarestLook = time.Second
+)
+
+// accepted waits until the storage takes a fresh key. Unavailable if it does
+// not in the time that it needs to settle.
+func (p *Provider) accepted(ctx context.Context, pair secret.KeyPair, req contract.IssueKeyRequest) error {
+	deadline := time.Now().Add(p.Settles)
+	wait := firstLook
+	for {
+		err := p.probe(ctx, pair, req)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return err
+		}
+		wait = min(2*wait, rarestLook)
+	}
+}
+
+// probe makes a request with the key. One that may list has to be let; of any
+// other it is enough that the storage knows the key.
+func (p *Provider) probe(ctx context.Context, pair secret.KeyPair, req contract.IssueKeyRequest) error {
+	client := p.storage(p.Endpoints[0], pair)
+	var err error
+	lists := true
+	if req.Scope == nil {
+		_, err = client.ListBuckets(ctx, &s3.ListBucketsInput{})
+	} else {
+		b := req.Scope.Buckets[0]
+		lists = b.Mode != cosi.WriteOnly && len(req.Scope.SourceAddresses) == 0
+		_, err = client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &b.Bucket, Prefix: aws.String(b.Prefix), MaxKeys: aws.Int32(1)})
+	}
+	p.Observe("ProbeKey", nil)
+	var answer smithy.APIError
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &answer):
+		return fault.Wrap(fault.Unavailable, err, "the storage does not answer (%s)", fault.NoAnswer(err))
+	case answer.ErrorCode() == "InvalidAccessKeyId" || answer.ErrorCode() == "SignatureDoesNotMatch":
+		return fault.Wrap(fault.Unavailable, err, "the storage does not know the fresh key yet; repeat the call")
+	case answer.ErrorCode() == "AccessDenied" && lists:
+		return fault.Wrap(fault.Unavailable, err, "the storage does not let the fresh key do what it may; repeat the call, and check what the account's own policies deny")
+	}
+	return nil // it knows the key: what else is wrong, the application would be told as well
+}
+
+// bucketsOf are those buckets of the account that carry the contract's mark.
+func (p *Provider) bucketsOf(ctx context.Context, name, owner string) ([]string, error) {
+	pair, err := p.Credentials(name)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	mark := cosi.SharedMark(owner, name)
+	client := p.storage(p.Endpoints[0], pair)
+	var all []string
+	in := &s3.ListBucketsInput{}
+	for {
+		page, err := again(ctx, p, "ListBuckets", func() (*s3.ListBucketsOutput, error) { return client.ListBuckets(ctx, in) })
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range page.Buckets {
+			all = append(all, aws.ToString(b.Name))
+		}
+		if in.ContinuationToken = page.ContinuationToken; aws.ToString(in.ContinuationToken) == "" {
+			break
+		}
+	}
+	found := make([]bool, len(all))
+	err = each(ctx, all, func(ctx context.Context, i int, b string) error {
+		tags, err := again(ctx, p, "GetBucketTagging", func() (*s3.GetBucketTaggingOutput, error) {
+			return client.GetBucketTagging(ctx, &s3.GetBucketTaggingInput{Bucket: &b})
+		})
+		if code(err) == "NoSuchTagSet" || fault.Is(err, fault.NotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, t := range tags.TagSet {
+			found[i] = found[i] || aws.ToString(t.Key) == cosi.OwnerTag && aws.ToString(t.Value) == mark
+		}
+		return nil
+	})
+	for i, b := range all {
+		if found[i] {
+			out = append(out, b)
+		}
+	}
+	return out, err
+}
+
+// again makes a call of S3, again where that may help.
+func again[Out any](ctx context.Context, p *Provider, operation string, call func() (Out, error)) (Out, error) {
+	var out Out
+	err := retry.Do(ctx, func() (err error) {
+		out, err = call()
+		err = classify(err, operation)
+		p.Observe(operation, err)
+		return err
+	})
+	return out, err
+}
