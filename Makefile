@@ -41,7 +41,7 @@ run: build bin/grpcurl ## leave contractd and the driver running, with lines to 
 .PHONY: test
 test: bin/grpcurl ## run all tests
 	@echo "Testing the driver against contractd$(if $(RACE),, (no C compiler: without the race detector)) ..."
-	$(GO) test $(RACE) -timeout 20m ./...
+	$(GO) test $(RACE) -timeout 20m $$($(GO) list ./... | grep -v /test/backends)
 	cd cmd/contractd && $(GO) test $(RACE) -timeout 10m ./...
 	@echo "Testing what is deployed (two minutes more the first time) ..."
 	cd test/deploy && $(GO) test $(RACE) -timeout 20m ./...
@@ -53,6 +53,16 @@ image: ## build the container images of the driver and contractd, with docker, p
 .PHONY: e2e
 e2e: build ## run the driver in a cluster, with manifests in and Secrets out; RUN=name chooses scenarios
 	@bash test/e2e/run.sh $(if $(RUN),-test.run 'Scenarios/$(RUN)')
+
+CEPH = ceph-mon ceph-osd radosgw ceph-common
+
+.PHONY: test-backends
+test-backends: ## run the tests at real storage services; as root, installs the Debian packages they need
+	@if [ "$$(id -u)" = 0 ] && ! dpkg -s $(CEPH) >/dev/null 2>&1; then \
+		echo "Installing $(CEPH) ..."; \
+		apt-get update -qq && apt-get install -qq -y --no-install-recommends $(CEPH) >/dev/null; \
+	fi
+	$(GO) test $(RACE) -timeout 30m ./test/backends/...
 
 .PHONY: fuzz
 fuzz: ## fuzz whatever parses, and the server with random messages, FUZZTIME (10s) each

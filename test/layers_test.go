@@ -43,6 +43,7 @@ var levels = map[string]int{
 	"pkg/contract/contractapi": 4,
 	"pkg/contract/versitygw":   4,
 	"pkg/contract/iam":         4,
+	"pkg/contract/rgw":         4,
 
 	"pkg/provisioner":           5,
 	"pkg/contract/contracttest": 5, // it makes buckets as the driver does

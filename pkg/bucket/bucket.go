@@ -39,6 +39,9 @@ type Config struct {
 	// OwnerNeedsPolicy: a policy that does not name the contract's own key would
 	// lock the contract out of its bucket, so each is made to name it.
 	OwnerNeedsPolicy bool
+	// TagsLater: CreateBucket takes no tags, so a bucket gets its mark when it is
+	// there.
+	TagsLater bool
 	// HTTP carries the calls; engines of one backend share it and its connections.
 	HTTP aws.HTTPClient
 	// Observe hears of every call that was tried, with the outcome.
@@ -50,6 +53,7 @@ type Engine struct {
 	s3          *s3.Client
 	owner       string
 	needsPolicy bool
+	tagsLater   bool
 	endpoint    cosi.Endpoint
 	accessKeyID string
 }
@@ -65,6 +69,7 @@ func New(c Config) *Engine {
 	return &Engine{
 		owner:       c.Owner,
 		needsPolicy: c.OwnerNeedsPolicy,
+		tagsLater:   c.TagsLater,
 		endpoint:    c.Endpoint,
 		accessKeyID: c.Key.AccessKeyID,
 		s3: s3.New(s3.Options{
@@ -108,17 +113,10 @@ func (e *Engine) AccessKeyID() string { return e.accessKeyID }
 // and is left as it is. The mark is looked at in any case, as some services
 // answer the owner of a bucket that it was made when it was there before.
 func (e *Engine) Create(ctx context.Context, name string, spec params.Bucket) error {
-	in := &s3.CreateBucketInput{
-		Bucket:                    &name,
-		CreateBucketConfiguration: &types.CreateBucketConfiguration{Tags: tagSet(e.marked(spec.Tags))},
+	if e.tagsLater {
+		return e.createUnmarked(ctx, name, spec)
 	}
-	if e.endpoint.Region != "us-east-1" { // which S3 wants unsaid (API reference, CreateBucket)
-		in.CreateBucketConfiguration.LocationConstraint = types.BucketLocationConstraint(e.endpoint.Region)
-	}
-	if spec.ACL != "" || !spec.Grants.IsZero() {
-		in.ObjectOwnership = types.ObjectOwnershipBucketOwnerPreferred // ACLs are off otherwise
-	}
-	_, err := e.s3.CreateBucket(ctx, in)
+	err := e.make(ctx, name, spec)
 	var owned *types.BucketAlreadyOwnedByYou
 	if err != nil && !errors.As(err, &owned) {
 		return classify(err, "CreateBucket")
@@ -135,6 +133,62 @@ func (e *Engine) Create(ctx context.Context, name string, spec params.Bucket) er
 	}
 	_, err = writeDiffering(append(e.settings(ctx, name, spec), e.tagging(ctx, name, e.marked(spec.Tags), tags)))
 	return err
+}
+
+// make is the request that makes a bucket. Its error is the SDK's.
+func (e *Engine) make(ctx context.Context, name string, spec params.Bucket) error {
+	in := &s3.CreateBucketInput{Bucket: &name}
+	var with types.CreateBucketConfiguration
+	if !e.tagsLater {
+		with.Tags = tagSet(e.marked(spec.Tags))
+		in.CreateBucketConfiguration = &with
+	}
+	if e.endpoint.Region != "us-east-1" { // which S3 wants unsaid (API reference, CreateBucket)
+		with.LocationConstraint = types.BucketLocationConstraint(e.endpoint.Region)
+		in.CreateBucketConfiguration = &with
+	}
+	if spec.ACL != "" || !spec.Grants.IsZero() {
+		in.ObjectOwnership = types.ObjectOwnershipBucketOwnerPreferred // ACLs are off otherwise
+	}
+	_, err := e.s3.CreateBucket(ctx, in)
+	return err
+}
+
+// createUnmarked is Create where a bucket is there for a moment without its
+// mark. One without any tag and with nothing in it is what a crash at that
+// moment leaves: it is marked and finished. One that holds something is not.
+func (e *Engine) createUnmarked(ctx context.Context, name string, spec params.Bucket) error {
+	tags, err := e.tagsOf(ctx, name)
+	switch {
+	case fault.Is(err, fault.NotFound):
+		if err := classify(e.make(ctx, name, spec), "CreateBucket"); err != nil {
+			return err
+		}
+		return writeAll(append([]option{e.tagging(ctx, name, e.marked(spec.Tags), nil)}, e.settings(ctx, name, spec)...))
+	case err != nil:
+		return err
+	case tags[cosi.OwnerTag] != e.owner:
+		fresh := false
+		if len(tags) == 0 {
+			if fresh, err = e.isEmpty(ctx, name); err != nil {
+				return err
+			}
+		}
+		if !fresh {
+			return fault.New(fault.Conflict, "it exists in the contract and was not made by this driver; it is left alone: choose another name")
+		}
+	}
+	_, err = writeDiffering(append([]option{e.tagging(ctx, name, e.marked(spec.Tags), tags)}, e.settings(ctx, name, spec)...))
+	return err
+}
+
+// isEmpty reports whether a bucket holds nothing, no old version either.
+func (e *Engine) isEmpty(ctx context.Context, name string) (bool, error) {
+	page, err := e.s3.ListObjectVersions(ctx, &s3.ListObjectVersionsInput{Bucket: &name, MaxKeys: aws.Int32(1)})
+	if err != nil {
+		return false, classify(err, "ListObjectVersions")
+	}
+	return len(page.Versions)+len(page.DeleteMarkers) == 0, nil
 }
 
 // Restore brings a bucket that was made before back to spec, and returns the

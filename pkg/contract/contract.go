@@ -102,6 +102,9 @@ type Capabilities struct {
 	// OwnerNeedsPolicy: once a bucket has a policy, its contract may do with it
 	// what the policy says and no more.
 	OwnerNeedsPolicy bool
+	// TagsLater: a bucket takes tags when it is there, and none with the request
+	// that makes it.
+	TagsLater bool
 	// Suspend: a contract can be suspended.
 	Suspend bool
 	// Quota: the bounds that a contract can have.

@@ -212,7 +212,7 @@ func newBackends(c *config.Config, m *metrics.Metrics) (map[string]provisioner.B
 		out[b.Name] = provisioner.Backend{
 			Provider: provider,
 			Engine: func(at cosi.Endpoint, key secret.KeyPair, mark string) *bucket.Engine {
-				return bucket.New(bucket.Config{Endpoint: at, Key: key, Owner: mark, OwnerNeedsPolicy: provider.Capabilities().OwnerNeedsPolicy, HTTP: client, Observe: observe})
+				return bucket.New(bucket.Config{Endpoint: at, Key: key, Owner: mark, OwnerNeedsPolicy: provider.Capabilities().OwnerNeedsPolicy, TagsLater: provider.Capabilities().TagsLater, HTTP: client, Observe: observe})
 			},
 		}
 	}

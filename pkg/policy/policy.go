@@ -216,12 +216,14 @@ func encode(v any) json.RawMessage {
 
 // Statement is a statement that the driver writes.
 type Statement struct {
-	Sid       string                         `json:"Sid,omitempty"`
-	Effect    string                         `json:"Effect"`
-	Principal map[string][]string            `json:"Principal,omitempty"`
-	Action    []string                       `json:"Action"`
-	Resource  []string                       `json:"Resource"`
-	Condition map[string]map[string][]string `json:"Condition,omitempty"`
+	Sid       string              `json:"Sid,omitempty"`
+	Effect    string              `json:"Effect"`
+	Principal map[string][]string `json:"Principal,omitempty"`
+	Action    []string            `json:"Action"`
+	Resource  []string            `json:"Resource,omitempty"`
+	// NotResource, in the place of Resource, is all but these.
+	NotResource []string                       `json:"NotResource,omitempty"`
+	Condition   map[string]map[string][]string `json:"Condition,omitempty"`
 }
 
 // The Sids of the driver's statements. AWS allows letters and digits only.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
@@ -68,9 +70,24 @@ func (e *env) allowed(what string, err error) {
 // as opposed to having failed at it.
 func isRefused(err error) bool {
 	var answer smithy.APIError
-	return errors.As(err, &answer) && slices.Contains([]string{
+	var response *smithyhttp.ResponseError
+	if !errors.As(err, &answer) { // of a server that did not wait for the request's end there may be the status alone
+		return errors.As(err, &response) && response.HTTPStatusCode() == http.StatusForbidden
+	}
+	return slices.Contains([]string{
 		"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "Forbidden", "AllAccessDisabled", "UserSuspended", "QuotaExceeded", "TooManyBuckets",
 	}, answer.ErrorCode())
+}
+
+// unreachable is refused, for a bucket of another contract: where names are a
+// contract's own affair, there is none of that name.
+func (e *env) unreachable(what string, err error) {
+	e.Helper()
+	var answer smithy.APIError
+	if errors.As(err, &answer) && answer.ErrorCode() == "NoSuchBucket" {
+		return
+	}
+	e.refused(what, err)
 }
 
 func (e *env) refused(what string, err error) {

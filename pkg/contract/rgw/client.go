@@ -1,0 +1,287 @@
+package rgw
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+)
+
+// client makes the calls of the Admin Ops API, and the few of the IAM API that
+// radosgw serves beside it (Ceph documentation, "Admin Operations" and "REST
+// APIs for manipulating user policies").
+type client struct {
+	url     string
+	region  string
+	key     func(context.Context) (secret.KeyPair, error)
+	http    *http.Client
+	observe func(operation string, err error)
+	signer  *v4.Signer
+}
+
+// user is what is read of a user. The service tells secrets with it.
+type user struct {
+	DisplayName string       `json:"display_name"`
+	Suspended   int          `json:"suspended"`
+	MaxBuckets  int64        `json:"max_buckets"`
+	Keys        []key        `json:"keys"`
+	Caps        []capability `json:"caps"`
+	Quota       quota        `json:"user_quota"`
+}
+
+// capability is what a user may do at the Admin Ops API.
+type capability struct {
+	Type string `json:"type"`
+	Perm string `json:"perm"`
+}
+
+type key struct {
+	AccessKey string `json:"access_key"`
+	SecretKey string `json:"secret_key"`
+}
+
+// quota bounds what all buckets of a user hold; a negative bound is none.
+type quota struct {
+	Enabled    bool  `json:"enabled"`
+	MaxSize    int64 `json:"max_size"` // bytes
+	MaxObjects int64 `json:"max_objects"`
+}
+
+func (c *client) getUser(ctx context.Context, uid string) (user, error) {
+	var u user
+	err := c.admin(ctx, "GetUser", http.MethodGet, "", url.Values{"uid": {uid}}, &u)
+	return u, err
+}
+
+// userOfKey is the user that has a key.
+func (c *client) userOfKey(ctx context.Context, accessKeyID string) (user, error) {
+	var u user
+	err := c.admin(ctx, "GetUser", http.MethodGet, "", url.Values{"access-key": {accessKeyID}}, &u)
+	return u, err
+}
+
+// createUser makes a user; Conflict if there is one. With the id of a key, the
+// user gets that key with a secret of the service's making.
+func (c *client) createUser(ctx context.Context, uid, accessKeyID string, attributes url.Values) (user, error) {
+	attributes.Set("uid", uid)
+	attributes.Set("generate-key", strconv.FormatBool(accessKeyID != ""))
+	if accessKeyID != "" {
+		attributes.Set("access-key", accessKeyID)
+	}
+	var u user
+	err := c.admin(ctx, "CreateUser", http.MethodPut, "", attributes, &u)
+	return u, err
+}
+
+func (c *client) modifyUser(ctx context.Context, uid string, attributes url.Values) error {
+	attributes.Set("uid", uid)
+	return c.admin(ctx, "ModifyUser", http.MethodPost, "", attributes, nil)
+}
+
+func (c *client) deleteUser(ctx context.Context, uid string) error {
+	return c.admin(ctx, "DeleteUser", http.MethodDelete, "", url.Values{"uid": {uid}}, nil)
+}
+
+// listUsers calls each with the id of every user of the cluster.
+func (c *client) listUsers(ctx context.Context, each func(uid string)) error {
+	const pageSize = "1000"
+	query := url.Values{"max-entries": {pageSize}}
+	for {
+		var page struct {
+			Keys      []string `json:"keys"`
+			Truncated bool     `json:"truncated"`
+			Marker    string   `json:"marker"`
+		}
+		if err := c.admin(ctx, "ListUsers", http.MethodGet, "list", query, &page); err != nil {
+			return err
+		}
+		for _, uid := range page.Keys {
+			each(uid)
+		}
+		if !page.Truncated {
+			return nil
+		}
+		query.Set("marker", page.Marker)
+	}
+}
+
+// makeKey gives a user a key with a secret of the service's making. One of that
+// id that the user has gets another secret.
+func (c *client) makeKey(ctx context.Context, uid, accessKeyID string) ([]key, error) {
+	var keys []key
+	err := c.admin(ctx, "CreateKey", http.MethodPut, "key", url.Values{"uid": {uid}, "access-key": {accessKeyID}, "key-type": {"s3"}}, &keys)
+	return keys, err
+}
+
+func (c *client) deleteKey(ctx context.Context, uid, accessKeyID string) error {
+	return c.admin(ctx, "DeleteKey", http.MethodDelete, "key", url.Values{"uid": {uid}, "access-key": {accessKeyID}, "key-type": {"s3"}}, nil)
+}
+
+func (c *client) setQuota(ctx context.Context, uid string, q quota) error {
+	return c.admin(ctx, "SetQuota", http.MethodPut, "quota", url.Values{
+		"uid": {uid}, "quota-type": {"user"}, "enabled": {strconv.FormatBool(q.Enabled)},
+		"max-size": {strconv.FormatInt(q.MaxSize, 10)}, "max-objects": {strconv.FormatInt(q.MaxObjects, 10)},
+	}, nil)
+}
+
+// putUserPolicy writes one of a user's policies.
+func (c *client) putUserPolicy(ctx context.Context, uid, name, document string) error {
+	return c.iam(ctx, "PutUserPolicy", uid, url.Values{"PolicyName": {name}, "PolicyDocument": {document}}, nil)
+}
+
+// deleteUserPolicy deletes one of a user's policies; nil if there is none.
+func (c *client) deleteUserPolicy(ctx context.Context, uid, name string) error {
+	err := c.iam(ctx, "DeleteUserPolicy", uid, url.Values{"PolicyName": {name}}, nil)
+	if fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	return err
+}
+
+// userPolicies are the names of a user's policies; none of a user who is not
+// there.
+func (c *client) userPolicies(ctx context.Context, uid string) ([]string, error) {
+	var answer struct {
+		Names []string `xml:"ListUserPoliciesResult>PolicyNames>member"`
+	}
+	err := c.iam(ctx, "ListUserPolicies", uid, nil, &answer)
+	if fault.Is(err, fault.NotFound) {
+		return nil, nil
+	}
+	return answer.Names, err
+}
+
+// userPolicy is one of a user's policies, "" if there is none.
+func (c *client) userPolicy(ctx context.Context, uid, name string) (string, error) {
+	var answer struct {
+		Document string `xml:"GetUserPolicyResult>PolicyDocument"`
+	}
+	err := c.iam(ctx, "GetUserPolicy", uid, url.Values{"PolicyName": {name}}, &answer)
+	if fault.Is(err, fault.NotFound) {
+		return "", nil
+	}
+	return answer.Document, err
+}
+
+// iam makes a call of the IAM API.
+func (c *client) iam(ctx context.Context, action, uid string, more url.Values, into any) error {
+	form := url.Values{"Action": {action}, "Version": {"2010-05-08"}, "UserName": {uid}}
+	maps.Copy(form, more)
+	return c.call(ctx, action, http.MethodPost, "/", form.Encode(), into)
+}
+
+// admin makes a call of the Admin Ops API. Its parameters stand in the query,
+// which radosgw writes into its log: a secret must not be among them.
+func (c *client) admin(ctx context.Context, operation, method, resource string, query url.Values, into any) error {
+	at := "/admin/user?" + query.Encode()
+	if resource != "" {
+		at = "/admin/user?" + resource + "&" + query.Encode()
+	}
+	return c.call(ctx, operation, method, at, "", into)
+}
+
+// A call that failed in transit or that the service was too busy for is made
+// again, a few times and ever later. Every call can be: what the first attempt
+// has done the second one finds, and says so.
+const (
+	attempts  = 3
+	firstWait = 100 * time.Millisecond
+	maxAnswer = 8 << 20
+)
+
+func (c *client) call(ctx context.Context, operation, method, at, form string, into any) error {
+	wait := firstWait
+	for attempt := 1; ; attempt++ {
+		err := c.once(ctx, method, at, form, into)
+		c.observe(operation, err)
+		kind := fault.KindOf(err)
+		if kind != fault.Unavailable && kind != fault.RateLimited || attempt == attempts || ctx.Err() != nil {
+			return err
+		}
+		pause := wait/2 + rand.N(wait/2)
+		var f *fault.Error
+		if errors.As(err, &f) {
+			pause = max(pause, f.RetryAfter)
+		}
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+		wait *= 2
+	}
+}
+
+func (c *client) once(ctx context.Context, method, at, form string, into any) error {
+	request, err := http.NewRequestWithContext(ctx, method, c.url+at, strings.NewReader(form))
+	if err != nil {
+		return fault.Wrap(fault.Internal, err, "the address of the Ceph gateway is none")
+	}
+	if form != "" {
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if err := c.sign(ctx, request, form); err != nil {
+		return err
+	}
+	answer, err := c.http.Do(request)
+	if err != nil {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return fault.Wrap(fault.Canceled, err, "the call was given up")
+		}
+		return fault.Wrap(fault.Unavailable, err, "the Ceph gateway does not answer (%s)", fault.NoAnswer(err))
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	switch {
+	case err != nil:
+		return fault.Wrap(fault.Unavailable, err, "the Ceph gateway's answer was cut short")
+	case answer.StatusCode >= 300:
+		return classify(answer, text)
+	case into == nil:
+		return nil
+	}
+	read := json.Unmarshal
+	if form != "" {
+		read = xml.Unmarshal
+	}
+	if err := read(text, into); err != nil {
+		return fault.Wrap(fault.Internal, err, "the Ceph gateway's answer is not what its API promises; check the backend's url")
+	}
+	return nil
+}
+
+// sign signs a request with the driver's own key (Signature Version 4).
+func (c *client) sign(ctx context.Context, request *http.Request, form string) error {
+	own, err := c.key(ctx)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256([]byte(form))
+	hash := hex.EncodeToString(sum[:])
+	request.Header.Set("X-Amz-Content-Sha256", hash)
+	credentials := aws.Credentials{AccessKeyID: own.AccessKeyID, SecretAccessKey: own.SecretAccessKey.Reveal()}
+	err = c.signer.SignHTTP(ctx, credentials, request, hash, "s3", c.region, time.Now())
+	if err != nil {
+		return fault.Wrap(fault.Internal, err, "a call to the Ceph gateway cannot be signed")
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package rgw
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+)
+
+// kinds classifies radosgw's codes, as 16.2 gives them on the calls that this
+// package makes. Some of them are not what they say:
+//
+//   - DeleteUser of a user who owns buckets is BucketAlreadyExists;
+//   - DeleteKey of a key that is not there is InvalidAccessKeyId, the same as a
+//     call signed with a key that is none. It is never taken for success.
+var kinds = map[string]fault.Kind{
+	"UserAlreadyExists":       fault.Conflict,
+	"KeyExists":               fault.Conflict,
+	"NoSuchUser":              fault.NotFound,
+	"NoSuchEntity":            fault.NotFound, // the same of the IAM API
+	"BucketAlreadyExists":     fault.FailedPrecondition,
+	"RequestTimeTooSkewed":    fault.FailedPrecondition,
+	"LimitExceeded":           fault.LimitExceeded,
+	"AccessDenied":            fault.PermissionDenied,
+	"InvalidAccessKeyId":      fault.PermissionDenied,
+	"SignatureDoesNotMatch":   fault.PermissionDenied,
+	"UserSuspended":           fault.PermissionDenied,
+	"InvalidArgument":         fault.InvalidArgument,
+	"InvalidTenantName":       fault.InvalidArgument,
+	"InvalidRequest":          fault.InvalidArgument,
+	"MalformedPolicyDocument": fault.Unsupported, // the policy is the driver's, and names what this release does not know
+	"MethodNotAllowed":        fault.Unsupported,
+	"NotImplemented":          fault.Unsupported,
+	"SlowDown":                fault.RateLimited,
+	"TooManyRequests":         fault.RateLimited,
+	"ConcurrentModification":  fault.Unavailable, // somebody else was faster
+	"OperationAborted":        fault.Unavailable,
+	"InternalError":           fault.Unavailable,
+	"UnknownError":            fault.Unavailable,
+	"ServiceUnavailable":      fault.Unavailable,
+	"RequestTimeout":          fault.Unavailable,
+}
+
+// cures are what to do, where the code says it.
+var cures = map[string]string{
+	"KeyExists":               "another user has a key of this id",
+	"BucketAlreadyExists":     "it still owns buckets; delete them first",
+	"RequestTimeTooSkewed":    "set the clock of the driver's node",
+	"AccessDenied":            "check that the driver's user has the capabilities users=* and user-policy=*",
+	"InvalidAccessKeyId":      "check the backend's credentials",
+	"SignatureDoesNotMatch":   "check the backend's credentials",
+	"UserSuspended":           "check the driver's own user, and resume it",
+	"MalformedPolicyDocument": "this release does not know what the policy of the key says",
+	"MethodNotAllowed":        "let the gateway serve the admin and iam APIs (rgw enable apis)",
+}
+
+// classify turns an answer that is no success into a fault. Whatever stands
+// between driver and gateway may answer too: then the status decides.
+func classify(answer *http.Response, text []byte) error {
+	code := codeOf(text)
+	kind, known := kinds[code]
+	if !known {
+		kind = kindOfStatus(answer.StatusCode)
+	}
+	said := code
+	if code == "" {
+		said = "HTTP " + strconv.Itoa(answer.StatusCode)
+	}
+	if cure, ok := cures[code]; ok {
+		said += ": " + cure
+	} else if !known && kind == fault.Internal {
+		said += ": check that the backend's url is a Ceph gateway that serves the Admin Ops API"
+	}
+	f := fault.New(kind, "the Ceph gateway refused the call (%s)", said)
+	if seconds, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		f.RetryAfter = time.Duration(seconds) * time.Second
+	}
+	return f
+}
+
+// codeOf is the code of an error: in JSON from the Admin Ops API, in XML from
+// the IAM API; "" if the answer is not radosgw's.
+func codeOf(text []byte) string {
+	var said struct{ Code string }
+	if json.Unmarshal(text, &said) == nil || xml.Unmarshal(text, &said) == nil {
+		return said.Code
+	}
+	return ""
+}
+
+func kindOfStatus(status int) fault.Kind {
+	switch {
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		return fault.PermissionDenied
+	case status == http.StatusTooManyRequests:
+		return fault.RateLimited
+	case status == http.StatusConflict || status >= 500:
+		return fault.Unavailable
+	}
+	return fault.Internal
+}

@@ -1,0 +1,99 @@
+package rgw
+
+import (
+	"strings"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
+)
+
+// The names of the policies that the driver gives to users.
+const (
+	// grantPolicy says what a user may do.
+	grantPolicy = "contract-cosi-driver"
+	// suspendPolicy denies everything, as long as the contract is suspended.
+	suspendPolicy = "contract-cosi-driver-suspended"
+)
+
+// ownPolicy lets the contract's own user do everything in its tenant, objects
+// that other users wrote included. radosgw takes a resource to be in the tenant
+// of the user whose policy names it, and none outside of it.
+func ownPolicy() string {
+	return document(policy.Statement{Sid: "Own", Effect: "Allow", Action: []string{"s3:*"}, Resource: []string{"*"}})
+}
+
+func denyAll() string {
+	return document(policy.Statement{Sid: "Suspended", Effect: "Deny", Action: []string{"s3:*"}, Resource: []string{"*"}})
+}
+
+// An object belongs to the user who wrote it, and its ACL lets that user do all
+// with it that no policy speaks of. So what a mode does not allow is denied, and
+// by patterns, which cover what later releases know beside. NotAction would say
+// it shorter; radosgw 16 passes over it.
+var (
+	nobodys = []string{
+		"s3:*Acl", "s3:*Retention", "s3:*LegalHold", "s3:RestoreObject", "s3:GetObjectTorrent", "s3:GetObjectVersionTorrent",
+	}
+	denied = map[cosi.AccessMode][]string{
+		cosi.ReadWrite: nil,
+		cosi.ReadOnly:  {"s3:Put*", "s3:Delete*", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"},
+		cosi.WriteOnly: {"s3:GetObject*", "s3:DeleteObjectVersion"},
+	}
+	deletes = map[cosi.AccessMode][]string{
+		cosi.ReadWrite: {"s3:DeleteObject", "s3:DeleteObjectVersion"},
+		cosi.WriteOnly: {"s3:DeleteObject"},
+	}
+)
+
+// scopedPolicy is the policy of a user whose key is limited to scope.
+// FailedPrecondition if radosgw's policies have no words for it.
+func scopedPolicy(scope contract.Scope) (string, error) {
+	dialect := policy.AWS()
+	statements, err := dialect.Allow("Allow", contract.Scope{Buckets: scope.Buckets})
+	if err != nil {
+		return "", err
+	}
+	deny := func(s policy.Statement) {
+		s.Effect = "Deny"
+		statements = append(statements, s)
+	}
+	everything := []string{"s3:*"}
+	var reached []string
+	for _, b := range scope.Buckets {
+		if strings.Contains(b.Prefix, ":") {
+			return "", fault.New(fault.FailedPrecondition, "the prefix %q has a colon, which the Ceph gateway's policies cannot name; choose another prefix", b.Prefix)
+		}
+		bucket := dialect.ResourcePrefix + b.Bucket
+		reached = append(reached, bucket, bucket+"/"+b.Prefix+"*")
+		if actions := deletes[b.Mode]; len(actions) > 0 {
+			// Whether several objects may be deleted in one request is asked of the
+			// bucket first, and then of each object.
+			statements = append(statements, policy.Statement{Sid: "DeleteFrom" + b.Bucket, Effect: "Allow", Action: actions, Resource: []string{bucket}})
+		}
+		deny(policy.Statement{
+			Sid: "In" + b.Bucket, Action: append(denied[b.Mode], nobodys...), Resource: []string{bucket, bucket + "/*"},
+		})
+	}
+	deny(policy.Statement{Sid: "Elsewhere", Action: everything, NotResource: reached})
+	if len(scope.SourceAddresses) > 0 {
+		blocks := make([]string, len(scope.SourceAddresses))
+		for i, a := range scope.SourceAddresses {
+			blocks[i] = a.String()
+		}
+		deny(policy.Statement{
+			Sid: "FromElsewhere", Action: everything, Resource: []string{"*"},
+			Condition: map[string]map[string][]string{"NotIpAddress": {dialect.SourceAddressKey: blocks}},
+		})
+	}
+	return document(statements...), nil
+}
+
+// document is a policy's text. radosgw 16 decodes it once more than it was
+// encoded, so what that would change is written as JSON can write it too.
+func document(statements ...policy.Statement) string {
+	d, _ := policy.Parse("") // of nothing there is nothing to find fault with
+	d.Set(policy.AWS().Version, statements...)
+	return strings.NewReplacer("+", `\u002b`, "%", `\u0025`).Replace(d.String())
+}

@@ -1,0 +1,509 @@
+// Package rgw is the provider for Ceph object gateways (radosgw), through the
+// Admin Ops API, for users and keys, and the IAM API beside it, for policies.
+//
+// A contract is a tenant of the gateway, with a user that owns the tenant's
+// buckets. An access is another user of that tenant, with one policy and one
+// key. That answers what is hard about a gateway with a flat list of users:
+//
+//   - An object belongs to the user who wrote it, and the owner of the bucket
+//     may not read it. But a policy reaches as far as its user's tenant, and no
+//     further: so the contract's own user may be allowed everything, and then
+//     reaches every object of the contract and nothing else.
+//   - A bucket's name is free if no other bucket of the contract has it, and a
+//     policy that names a bucket can never come to mean somebody else's.
+//   - All that belongs to a contract is found by the name of its tenant.
+//
+// A tenant's buckets are found by name with the tenant's keys. Whoever comes
+// without one, to a bucket that is public, writes <tenant>:<bucket>.
+//
+// The driver chooses a key's id and leaves its secret to the gateway, which
+// could take that too, but writes it into its log.
+//
+// What the gateway's addresses are compared with, and whether those in front of
+// a proxy count, is the gateway's to know (rgw remote addr param).
+package rgw
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+)
+
+// Config reaches a gateway.
+type Config struct {
+	// Endpoint is the gateway's S3 address and region, which is its zone group.
+	Endpoint cosi.Endpoint
+	// AdminURL serves the Admin Ops API; "" is the S3 address.
+	AdminURL string
+	// Key returns the key of the driver's own user, which has the capabilities
+	// users=* and user-policy=*.
+	Key func(context.Context) (secret.KeyPair, error)
+	// HTTP carries the calls. Its transport keeps connections open.
+	HTTP *http.Client
+	// Observe hears of every call that was tried, with the outcome.
+	Observe func(operation string, err error)
+}
+
+// Provider is a Ceph object gateway.
+type Provider struct {
+	calls    *client
+	endpoint cosi.Endpoint
+}
+
+var _ contract.Provider = (*Provider)(nil)
+
+// New returns the provider; no call is made.
+func New(c Config) *Provider {
+	at := c.AdminURL
+	if at == "" {
+		at = c.Endpoint.URL
+	}
+	// A redirect would carry the signature elsewhere.
+	follow := *c.HTTP
+	follow.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Provider{
+		endpoint: c.Endpoint,
+		calls: &client{
+			url: strings.TrimSuffix(at, "/"), region: c.Endpoint.Region, key: c.Key, http: &follow, observe: c.Observe,
+			signer: v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }),
+		},
+	}
+}
+
+// Capabilities implements contract.Provider.
+func (p *Provider) Capabilities() contract.Capabilities {
+	return contract.Capabilities{
+		ScopeBy: contract.ScopeByIdentityPolicy, SourceAddresses: true, SeveralBuckets: true, TagsLater: true, Suspend: true,
+		Quota: contract.QuotaKinds{Buckets: true, Bytes: true, Objects: true},
+	}
+}
+
+// Regions implements contract.Provider.
+func (p *Provider) Regions(context.Context) ([]cosi.Endpoint, error) {
+	return []cosi.Endpoint{p.endpoint}, nil
+}
+
+// Check implements contract.Provider. The driver's own user says what it may do.
+func (p *Provider) Check(ctx context.Context) error {
+	own, err := p.calls.key(ctx)
+	if err != nil {
+		return err
+	}
+	u, err := p.calls.userOfKey(ctx, own.AccessKeyID)
+	if err != nil {
+		return err
+	}
+	for _, needed := range []string{"users", "user-policy"} {
+		if !slices.ContainsFunc(u.Caps, func(c capability) bool { return c.Type == needed && (c.Perm == "*" || c.Perm == "read, write") }) {
+			return fault.New(fault.PermissionDenied, "the driver's own user at the Ceph gateway lacks the capability %s=*; add it with radosgw-admin caps add", needed)
+		}
+	}
+	return nil
+}
+
+// A tenant's name has letters, digits and underscores only, and a contract's no
+// underscores: so they stand for its hyphens.
+const tenantPrefix = "cosi_"
+
+// usersOf begins the ids of a contract's users.
+func usersOf(name string) string { return tenantPrefix + strings.ReplaceAll(name, "-", "_") + "$" }
+
+// userID is the id of the user that has a slot's keys. The slot of the
+// contract's own keys is the one whose user owns the buckets.
+func userID(name, slot string) string { return usersOf(name) + slot }
+
+// ownerSign introduces the owner's mark in a display name, which ends with it.
+const ownerSign = " [" + cosi.OwnerTag + "="
+
+// displayName is what the gateway's tools show of a user, with the owner's mark.
+func displayName(shown, owner string) string { return shown + ownerSign + url.QueryEscape(owner) + "]" }
+
+// ownerOf is the inverse of displayName; "" is a user without a mark. A mark is
+// escaped, so the last sign is the one.
+func ownerOf(displayName string) string {
+	i := strings.LastIndex(displayName, ownerSign)
+	if i < 0 {
+		return ""
+	}
+	owner, _ := url.QueryUnescape(strings.TrimSuffix(displayName[i+len(ownerSign):], "]"))
+	return owner
+}
+
+// EnsureContract implements contract.Provider.
+func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (contract.Contract, error) {
+	if unmet := p.Capabilities().Unmet(spec); len(unmet) > 0 {
+		return contract.Contract{}, fault.New(fault.Unsupported, "contract %s: a Ceph gateway has no %s", spec.Name, strings.Join(unmet, ", "))
+	}
+	if spec.Region != "" && spec.Region != p.endpoint.Region {
+		return contract.Contract{}, fault.New(fault.InvalidArgument, "contract %s: region %q is not this backend's, which is %s", spec.Name, spec.Region, p.endpoint.Region)
+	}
+	if err := p.ensure(ctx, spec); err != nil {
+		return contract.Contract{}, fault.In(err, "contract %s", spec.Name)
+	}
+	c := contract.Contract{Name: spec.Name, Owner: spec.Owner, State: contract.StateActive, Endpoints: []cosi.Endpoint{p.endpoint}}
+	if spec.Suspend {
+		c.State = contract.StateSuspended
+	}
+	return c, nil
+}
+
+func (p *Provider) ensure(ctx context.Context, spec contract.Spec) error {
+	uid := userID(spec.Name, cosi.ContractSlot)
+	want := attributes(spec)
+	have, err := p.calls.getUser(ctx, uid)
+	if fault.Is(err, fault.NotFound) {
+		if have, err = p.calls.createUser(ctx, uid, "", want); fault.Is(err, fault.Conflict) { // by an attempt whose answer was lost
+			have, err = p.calls.getUser(ctx, uid)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if ownerOf(have.DisplayName) != spec.Owner {
+		return fault.New(fault.Conflict, "it belongs to another owner; choose another contract name, or set driver.owner to the mark it was signed with")
+	}
+	// The contract's user is suspended first and resumed last: so no key is
+	// issued meanwhile, and one that is not suspended has been resumed wholly.
+	if have.suspended() && !spec.Suspend {
+		if err := p.suspendAccesses(ctx, spec.Name, false); err != nil {
+			return err
+		}
+	}
+	if have.differsFrom(spec) {
+		if err := p.calls.modifyUser(ctx, uid, want); err != nil {
+			return err
+		}
+	}
+	if bounds := quotaOf(spec); have.Quota.Enabled != bounds.Enabled || bounds.Enabled && have.Quota != bounds {
+		if err := p.calls.setQuota(ctx, uid, bounds); err != nil {
+			return err
+		}
+	}
+	if err := p.calls.putUserPolicy(ctx, uid, grantPolicy, ownPolicy()); err != nil {
+		return err
+	}
+	if spec.Suspend {
+		return p.suspendAccesses(ctx, spec.Name, true)
+	}
+	return nil
+}
+
+// attributes are a contract's user as its terms want it. A bound on buckets that
+// they do not mention is left to the gateway's operator.
+func attributes(spec contract.Spec) url.Values {
+	shown := spec.Display
+	if shown == "" {
+		shown = spec.Name
+	}
+	out := url.Values{"display-name": {displayName(shown, spec.Owner)}, "suspended": {strconv.FormatBool(spec.Suspend)}}
+	if n := spec.Quota.MaxBuckets; n != nil {
+		out.Set("max-buckets", strconv.FormatInt(maxBuckets(*n), 10))
+	}
+	return out
+}
+
+func (u user) suspended() bool { return u.Suspended != 0 }
+
+func (u user) differsFrom(spec contract.Spec) bool {
+	n := spec.Quota.MaxBuckets
+	return u.DisplayName != attributes(spec).Get("display-name") || u.suspended() != spec.Suspend || n != nil && u.MaxBuckets != maxBuckets(*n)
+}
+
+// maxBuckets is a bound as the gateway has it: 0 would be none, and -1 is that
+// there may be no bucket.
+func maxBuckets(n int64) int64 {
+	if n == 0 {
+		return -1
+	}
+	return n
+}
+
+func quotaOf(spec contract.Spec) quota {
+	out := quota{MaxSize: -1, MaxObjects: -1}
+	if n := spec.Quota.MaxBytes; n != nil {
+		out.Enabled, out.MaxSize = true, *n
+	}
+	if n := spec.Quota.MaxObjects; n != nil {
+		out.Enabled, out.MaxObjects = true, *n
+	}
+	return out
+}
+
+// suspendAccesses suspends or resumes a contract's accesses, whom the suspension
+// of the buckets' owner does not keep out. It is done by a policy: to suspend
+// their users would take the policies away that they have.
+func (p *Provider) suspendAccesses(ctx context.Context, name string, suspend bool) error {
+	slots, err := p.accesses(ctx, name)
+	if err != nil {
+		return err
+	}
+	for _, slot := range slots {
+		uid := userID(name, slot)
+		if suspend {
+			err = p.calls.putUserPolicy(ctx, uid, suspendPolicy, denyAll())
+		} else {
+			err = p.calls.deleteUserPolicy(ctx, uid, suspendPolicy)
+		}
+		if err != nil && !fault.Is(err, fault.NotFound) { // revoked meanwhile
+			return err
+		}
+	}
+	return nil
+}
+
+// accesses are the slots of a contract but its own. The gateway lists users by
+// no name, so all of the cluster's are looked through; it is done where a
+// contract is suspended, cancelled or audited.
+func (p *Provider) accesses(ctx context.Context, name string) ([]string, error) {
+	var out []string
+	err := p.calls.listUsers(ctx, func(uid string) {
+		if slot, ok := strings.CutPrefix(uid, usersOf(name)); ok && slot != cosi.ContractSlot {
+			out = append(out, slot)
+		}
+	})
+	return out, err
+}
+
+// GetContract implements contract.Provider.
+func (p *Provider) GetContract(ctx context.Context, name string) (contract.Contract, error) {
+	u, err := p.calls.getUser(ctx, userID(name, cosi.ContractSlot))
+	if err != nil {
+		return contract.Contract{}, fault.In(err, "contract %s", name)
+	}
+	c := contract.Contract{Name: name, Owner: ownerOf(u.DisplayName), State: contract.StateActive, Endpoints: []cosi.Endpoint{p.endpoint}}
+	if u.suspended() {
+		c.State = contract.StateSuspended
+	}
+	return c, nil
+}
+
+// DeleteContract implements contract.Provider. The user that owns the buckets
+// goes first, because the gateway refuses that while there are any.
+func (p *Provider) DeleteContract(ctx context.Context, name string) error {
+	err := p.calls.deleteUser(ctx, userID(name, cosi.ContractSlot))
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return fault.In(err, "contract %s", name)
+	}
+	slots, err := p.accesses(ctx, name)
+	if err != nil {
+		return fault.In(err, "contract %s", name)
+	}
+	for _, slot := range slots {
+		if err := p.RevokeKey(ctx, name, slot, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// IssueKey implements contract.Provider.
+func (p *Provider) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (secret.KeyPair, error) {
+	pair, err := p.issueKey(ctx, req)
+	return pair, fault.In(err, "key %s of contract %s", req.Slot, req.Contract)
+}
+
+func (p *Provider) issueKey(ctx context.Context, req contract.IssueKeyRequest) (secret.KeyPair, error) {
+	if own := req.Slot == cosi.ContractSlot; own != (req.Scope == nil) {
+		return secret.KeyPair{}, fault.New(fault.Unsupported, "a Ceph gateway's keys to all of a contract are those of slot %s, and no others", cosi.ContractSlot)
+	}
+	uid, limits := userID(req.Contract, req.Slot), ownPolicy()
+	if req.Scope != nil {
+		var err error
+		if limits, err = scopedPolicy(*req.Scope); err != nil {
+			return secret.KeyPair{}, err
+		}
+	}
+	owner, err := p.calls.getUser(ctx, userID(req.Contract, cosi.ContractSlot))
+	if err != nil {
+		return secret.KeyPair{}, err
+	}
+	if owner.suspended() {
+		return secret.KeyPair{}, fault.New(fault.FailedPrecondition, "the contract is suspended; resume it first")
+	}
+	var pair secret.KeyPair
+	if req.Scope == nil {
+		pair, err = p.replaceKeys(ctx, uid, owner.Keys, req)
+	} else {
+		pair, err = p.makeAccess(ctx, uid, displayName(req.Slot, ownerOf(owner.DisplayName)), req)
+	}
+	if err == nil { // a write of a user takes its policies away, so they come last
+		err = p.calls.putUserPolicy(ctx, uid, grantPolicy, limits)
+	}
+	if err != nil {
+		return secret.KeyPair{}, err
+	}
+	return pair, nil
+}
+
+// makeAccess makes an access's user with its key, or goes on with the user that
+// an earlier attempt has made.
+func (p *Provider) makeAccess(ctx context.Context, uid, shown string, req contract.IssueKeyRequest) (secret.KeyPair, error) {
+	// A bound of -1 is that the user may have no bucket of its own.
+	made, err := p.calls.createUser(ctx, uid, req.Proposed.AccessKeyID, url.Values{"display-name": {shown}, "max-buckets": {"-1"}})
+	if err == nil {
+		return find(made.Keys, req.Proposed.AccessKeyID)
+	}
+	if !fault.Is(err, fault.Conflict) {
+		return secret.KeyPair{}, err
+	}
+	have, lookup := p.calls.getUser(ctx, uid)
+	switch {
+	case fault.Is(lookup, fault.NotFound):
+		return secret.KeyPair{}, err // it is the key's id that somebody has
+	case lookup != nil:
+		return secret.KeyPair{}, lookup
+	case have.DisplayName != shown:
+		return secret.KeyPair{}, fault.New(fault.Conflict, "user %s exists and was not made by this driver; it is left alone", uid)
+	}
+	return p.replaceKeys(ctx, uid, have.Keys, req)
+}
+
+// replaceKeys makes the proposed key and takes away those that are not kept.
+func (p *Provider) replaceKeys(ctx context.Context, uid string, have []key, req contract.IssueKeyRequest) (secret.KeyPair, error) {
+	for _, k := range have {
+		if k.AccessKey != req.Proposed.AccessKeyID && !slices.Contains(req.Keep, k.AccessKey) {
+			if err := p.deleteKey(ctx, uid, k.AccessKey); err != nil {
+				return secret.KeyPair{}, err
+			}
+		}
+	}
+	keys, err := p.calls.makeKey(ctx, uid, req.Proposed.AccessKeyID)
+	if err != nil {
+		return secret.KeyPair{}, err
+	}
+	return find(keys, req.Proposed.AccessKeyID)
+}
+
+func find(keys []key, accessKeyID string) (secret.KeyPair, error) {
+	i := slices.IndexFunc(keys, func(k key) bool { return k.AccessKey == accessKeyID })
+	if i < 0 || keys[i].SecretKey == "" {
+		return secret.KeyPair{}, fault.New(fault.Internal, "the Ceph gateway answered without the key that was asked for")
+	}
+	return secret.KeyPair{AccessKeyID: accessKeyID, SecretAccessKey: secret.New(keys[i].SecretKey)}, nil
+}
+
+// ListKeys implements contract.Provider. An access whose policy was lost has no
+// key that could be used, and none is listed. The gateway does not say when a
+// key was made.
+func (p *Provider) ListKeys(ctx context.Context, name, slot string) ([]contract.KeyInfo, error) {
+	keys, err := p.listKeys(ctx, name, slot)
+	return keys, fault.In(err, "contract %s", name)
+}
+
+func (p *Provider) listKeys(ctx context.Context, name, slot string) ([]contract.KeyInfo, error) {
+	if slot != "" && slot != cosi.ContractSlot {
+		keys, err := p.keysOf(ctx, name, slot)
+		if err == nil && len(keys) == 0 { // is there the contract?
+			_, err = p.calls.getUser(ctx, userID(name, cosi.ContractSlot))
+		}
+		return keys, err
+	}
+	owner, err := p.calls.getUser(ctx, userID(name, cosi.ContractSlot))
+	if err != nil {
+		return nil, err
+	}
+	out := infos(owner.Keys, cosi.ContractSlot, !owner.suspended())
+	if slot == cosi.ContractSlot {
+		return out, nil
+	}
+	slots, err := p.accesses(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range slots {
+		keys, err := p.keysOf(ctx, name, s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, keys...)
+	}
+	return out, nil
+}
+
+// keysOf are the keys of an access.
+func (p *Provider) keysOf(ctx context.Context, name, slot string) ([]contract.KeyInfo, error) {
+	uid := userID(name, slot)
+	u, err := p.calls.getUser(ctx, uid)
+	if fault.Is(err, fault.NotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	policies, err := p.calls.userPolicies(ctx, uid)
+	if err != nil || !slices.Contains(policies, grantPolicy) {
+		return nil, err
+	}
+	return infos(u.Keys, slot, !slices.Contains(policies, suspendPolicy)), nil
+}
+
+func infos(keys []key, slot string, active bool) []contract.KeyInfo {
+	out := make([]contract.KeyInfo, len(keys))
+	for i, k := range keys {
+		out[i] = contract.KeyInfo{AccessKeyID: k.AccessKey, Slot: slot, Active: active}
+	}
+	return out
+}
+
+// RevokeKey implements contract.Provider.
+func (p *Provider) RevokeKey(ctx context.Context, name, slot, accessKeyID string) error {
+	err := p.revokeKey(ctx, userID(name, slot), slot, accessKeyID)
+	if fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	return fault.In(err, "key %s of contract %s", slot, name)
+}
+
+func (p *Provider) revokeKey(ctx context.Context, uid, slot, accessKeyID string) error {
+	if accessKeyID == "" && slot != cosi.ContractSlot {
+		return p.calls.deleteUser(ctx, uid)
+	}
+	have, err := p.calls.getUser(ctx, uid)
+	if err != nil {
+		return err
+	}
+	have.Keys = slices.DeleteFunc(have.Keys, func(k key) bool { return accessKeyID != "" && k.AccessKey != accessKeyID })
+	if len(have.Keys) == 0 {
+		return nil
+	}
+	// A write of a user takes its policies away. What stays of its keys needs
+	// them; if they are lost now, those are not listed any more and are replaced.
+	limits, err := p.calls.userPolicy(ctx, uid, grantPolicy)
+	if err != nil {
+		return err
+	}
+	for _, k := range have.Keys {
+		if err := p.deleteKey(ctx, uid, k.AccessKey); err != nil {
+			return err
+		}
+	}
+	if limits == "" {
+		return nil
+	}
+	return p.calls.putUserPolicy(ctx, uid, grantPolicy, limits)
+}
+
+// deleteKey deletes a key that the user had a moment ago. If another attempt
+// was faster, the gateway says the same as of a bad signature: then only the
+// user tells what is so.
+func (p *Provider) deleteKey(ctx context.Context, uid, accessKeyID string) error {
+	err := p.calls.deleteKey(ctx, uid, accessKeyID)
+	if !fault.Is(err, fault.PermissionDenied) {
+		return err
+	}
+	have, lookup := p.calls.getUser(ctx, uid)
+	if lookup == nil && !slices.ContainsFunc(have.Keys, func(k key) bool { return k.AccessKey == accessKeyID }) {
+		return nil
+	}
+	return err
+}

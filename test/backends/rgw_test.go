@@ -1,0 +1,78 @@
+package backends
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/contracttest"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/rgw"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/test/harness"
+)
+
+var ceph *harness.Ceph
+
+func TestMain(m *testing.M) {
+	code, err := setUp(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func setUp(m *testing.M) (int, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "ceph")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	began := time.Now()
+	if ceph, err = harness.StartCeph(ctx, dir); err != nil {
+		return 1, err
+	}
+	defer ceph.Kill()
+	fmt.Printf("the Ceph gateway answers after %.1f s\n", time.Since(began).Seconds())
+	return m.Run(), nil
+}
+
+func open(t *testing.T, pair secret.KeyPair) (*rgw.Provider, *harness.Line) {
+	t.Helper()
+	line := &harness.Line{}
+	transport := &http.Transport{MaxIdleConnsPerHost: 16}
+	t.Cleanup(transport.CloseIdleConnections)
+	return rgw.New(rgw.Config{
+		Endpoint: cosi.Endpoint{Region: "us-east-1", URL: ceph.URL, PathStyle: true}, AdminURL: line.Proxy(t, ceph.URL, "", ""),
+		Key:  func(context.Context) (secret.KeyPair, error) { return pair, nil },
+		HTTP: &http.Client{Transport: transport}, Observe: func(string, error) {},
+	}), line
+}
+
+func administrator() secret.KeyPair {
+	return secret.KeyPair{AccessKeyID: ceph.AccessKeyID, SecretAccessKey: secret.New(ceph.Secret)}
+}
+
+// The suite that every provider passes.
+func TestRGWConformance(t *testing.T) {
+	service := func(pair func() secret.KeyPair) func(t *testing.T) contracttest.Service {
+		return func(t *testing.T) contracttest.Service {
+			p, line := open(t, pair())
+			return contracttest.Service{Provider: p, Lose: line.Lose, Calls: func() int { return len(line.Calls()) }}
+		}
+	}
+	contracttest.Run(t, contracttest.Harness{
+		Open: service(administrator),
+		Refused: service(func() secret.KeyPair {
+			return secret.KeyPair{AccessKeyID: ceph.AccessKeyID, SecretAccessKey: secret.New("wrong")}
+		}),
+		Secrets: []string{ceph.Secret},
+		Logs:    ceph.Log,
+	})
+}
