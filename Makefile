@@ -14,7 +14,7 @@ RACE := $(shell command -v gcc >/dev/null 2>&1 && [ "$$($(GO) env CGO_ENABLED)" 
 
 .PHONY: help
 help: ## list the targets
-	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 # What go build -v prints, as progress: every 40th package, and all else.
 PROGRESS = awk '/[: ]/ {print; next} ++n % 40 == 0 {print "  " n " packages compiled"; fflush()}'

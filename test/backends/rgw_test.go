@@ -1,10 +1,14 @@
+// Package backends proves the driver at the real storage services that it is
+// for, each of which the tests run themselves.
 package backends
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,12 +48,16 @@ func setUp(m *testing.M) (int, error) {
 }
 
 func open(t *testing.T, pair secret.KeyPair) (*rgw.Provider, *harness.Line) {
+	return openIn(t, pair, "us-east-1")
+}
+
+func openIn(t *testing.T, pair secret.KeyPair, region string) (*rgw.Provider, *harness.Line) {
 	t.Helper()
 	line := &harness.Line{}
 	transport := &http.Transport{MaxIdleConnsPerHost: 16}
 	t.Cleanup(transport.CloseIdleConnections)
 	return rgw.New(rgw.Config{
-		Endpoint: cosi.Endpoint{Region: "us-east-1", URL: ceph.URL, PathStyle: true}, AdminURL: line.Proxy(t, ceph.URL, "", ""),
+		Endpoint: cosi.Endpoint{Region: region, URL: ceph.URL, PathStyle: true}, AdminURL: line.Proxy(t, ceph.URL, "", ""),
 		Key:  func(context.Context) (secret.KeyPair, error) { return pair, nil },
 		HTTP: &http.Client{Transport: transport}, Observe: func(string, error) {},
 	}), line
@@ -59,8 +67,18 @@ func administrator() secret.KeyPair {
 	return secret.KeyPair{AccessKeyID: ceph.AccessKeyID, SecretAccessKey: secret.New(ceph.Secret)}
 }
 
+func label(prefix string) string { return prefix + "-" + strings.ToLower(rand.Text()[:12]) }
+
+func propose() secret.KeyPair {
+	return secret.KeyPair{AccessKeyID: "ck" + strings.ToLower(rand.Text()), SecretAccessKey: secret.New(rand.Text())}
+}
+
+// tenantOf is the gateway's tenant for a contract.
+func tenantOf(contract string) string { return "cosi_" + strings.ReplaceAll(contract, "-", "_") }
+
 // The suite that every provider passes.
 func TestRGWConformance(t *testing.T) {
+	t.Parallel()
 	service := func(pair func() secret.KeyPair) func(t *testing.T) contracttest.Service {
 		return func(t *testing.T) contracttest.Service {
 			p, line := open(t, pair())

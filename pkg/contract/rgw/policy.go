@@ -1,6 +1,8 @@
 package rgw
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
@@ -21,11 +23,11 @@ const (
 // that other users wrote included. radosgw takes a resource to be in the tenant
 // of the user whose policy names it, and none outside of it.
 func ownPolicy() string {
-	return document(policy.Statement{Sid: "Own", Effect: "Allow", Action: []string{"s3:*"}, Resource: []string{"*"}})
+	return document(policy.Statement{Sid: "AllowAll", Effect: "Allow", Action: []string{"s3:*"}, Resource: []string{"*"}})
 }
 
 func denyAll() string {
-	return document(policy.Statement{Sid: "Suspended", Effect: "Deny", Action: []string{"s3:*"}, Resource: []string{"*"}})
+	return document(policy.Statement{Sid: "DenyAll", Effect: "Deny", Action: []string{"s3:*"}, Resource: []string{"*"}})
 }
 
 // An object belongs to the user who wrote it, and its ACL lets that user do all
@@ -61,7 +63,7 @@ func scopedPolicy(scope contract.Scope) (string, error) {
 	}
 	everything := []string{"s3:*"}
 	var reached []string
-	for _, b := range scope.Buckets {
+	for i, b := range scope.Buckets {
 		if strings.Contains(b.Prefix, ":") {
 			return "", fault.New(fault.FailedPrecondition, "the prefix %q has a colon, which the Ceph gateway's policies cannot name; choose another prefix", b.Prefix)
 		}
@@ -70,20 +72,20 @@ func scopedPolicy(scope contract.Scope) (string, error) {
 		if actions := deletes[b.Mode]; len(actions) > 0 {
 			// Whether several objects may be deleted in one request is asked of the
 			// bucket first, and then of each object.
-			statements = append(statements, policy.Statement{Sid: "DeleteFrom" + b.Bucket, Effect: "Allow", Action: actions, Resource: []string{bucket}})
+			statements = append(statements, policy.Statement{Sid: fmt.Sprintf("AllowDeleteMany%d", i), Effect: "Allow", Action: actions, Resource: []string{bucket}})
 		}
 		deny(policy.Statement{
-			Sid: "In" + b.Bucket, Action: append(denied[b.Mode], nobodys...), Resource: []string{bucket, bucket + "/*"},
+			Sid: fmt.Sprintf("DenyIn%d", i), Action: slices.Concat(denied[b.Mode], nobodys), Resource: []string{bucket, bucket + "/*"},
 		})
 	}
-	deny(policy.Statement{Sid: "Elsewhere", Action: everything, NotResource: reached})
+	deny(policy.Statement{Sid: "DenyElsewhere", Action: everything, NotResource: reached})
 	if len(scope.SourceAddresses) > 0 {
 		blocks := make([]string, len(scope.SourceAddresses))
 		for i, a := range scope.SourceAddresses {
 			blocks[i] = a.String()
 		}
 		deny(policy.Statement{
-			Sid: "FromElsewhere", Action: everything, Resource: []string{"*"},
+			Sid: "DenyFromElsewhere", Action: everything, Resource: []string{"*"},
 			Condition: map[string]map[string][]string{"NotIpAddress": {dialect.SourceAddressKey: blocks}},
 		})
 	}

@@ -1,0 +1,195 @@
+package rgw
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+)
+
+// What the gateway does is tested at a real one, in test/backends. Here is what
+// a healthy one with few users does not show.
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestScopedPolicy(t *testing.T) {
+	t.Parallel()
+	got, err := scopedPolicy(contract.Scope{
+		Buckets: []contract.BucketScope{
+			{Bucket: "logs", Prefix: "a+b/", Mode: cosi.WriteOnly},
+			{Bucket: "media", Mode: cosi.ReadWrite},
+			{Bucket: "reports", Mode: cosi.ReadOnly},
+		},
+		SourceAddresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden := filepath.Join("testdata", "policy.json")
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("the policy is\n%s\nwant\n%s", got, want)
+	}
+}
+
+// gateway answers each request as the test says.
+func gateway(t *testing.T, answer http.HandlerFunc) *Provider {
+	t.Helper()
+	s := httptest.NewServer(answer)
+	t.Cleanup(s.Close)
+	return New(Config{
+		Endpoint: cosi.Endpoint{Region: "default", URL: s.URL, PathStyle: true},
+		Key: func(context.Context) (secret.KeyPair, error) {
+			return secret.KeyPair{AccessKeyID: "id", SecretAccessKey: secret.New("planted")}, nil
+		},
+		HTTP: http.DefaultClient, Observe: func(string, error) {},
+	})
+}
+
+func TestCodes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		status int
+		body   string
+		want   fault.Kind
+		says   string
+	}{
+		"no such user":        {404, `{"Code":"NoSuchUser","Message":"","RequestId":"tx1","HostId":"h"}`, fault.NotFound, "NoSuchUser"},
+		"in XML":              {404, `<?xml version="1.0"?><Error><Code>NoSuchEntity</Code><Message></Message></Error>`, fault.NotFound, "NoSuchEntity"},
+		"a bad signature":     {403, `{"Code":"SignatureDoesNotMatch"}`, fault.PermissionDenied, "check the backend's credentials"},
+		"an unknown key":      {403, `{"Code":"InvalidAccessKeyId"}`, fault.PermissionDenied, "check the backend's credentials"},
+		"no capability":       {403, `{"Code":"AccessDenied"}`, fault.PermissionDenied, "users=*"},
+		"a skewed clock":      {403, `{"Code":"RequestTimeTooSkewed"}`, fault.FailedPrecondition, "clock"},
+		"buckets are left":    {409, `{"Code":"BucketAlreadyExists"}`, fault.FailedPrecondition, "delete them first"},
+		"no admin API":        {405, `{"Code":"MethodNotAllowed"}`, fault.Unsupported, "rgw enable apis"},
+		"an S3 server's 404":  {404, `<Error><Code>NoSuchBucket</Code></Error>`, fault.Internal, "check that the backend's url"},
+		"a web server's 404":  {404, `<html>not here</html>`, fault.Internal, "HTTP 404"},
+		"a web server's 403":  {403, `go away`, fault.PermissionDenied, "HTTP 403"},
+		"a redirect":          {302, ``, fault.Internal, "HTTP 302"},
+		"a lost race":         {409, `{"Code":"ConcurrentModification"}`, fault.Unavailable, "ConcurrentModification"},
+		"an unknown conflict": {409, `{"Code":"Other"}`, fault.Unavailable, "Other"},
+		"too many calls":      {503, `{"Code":"SlowDown"}`, fault.RateLimited, "SlowDown"},
+		"a proxy's 502":       {502, `<html>bad gateway</html>`, fault.Unavailable, "HTTP 502"},
+		"no JSON":             {200, `<html>welcome</html>`, fault.Internal, "is not what its API promises"},
+	} {
+		var calls atomic.Int32
+		p := gateway(t, func(w http.ResponseWriter, _ *http.Request) {
+			calls.Add(1)
+			w.WriteHeader(c.status)
+			_, _ = fmt.Fprint(w, c.body)
+		})
+		_, err := p.GetContract(t.Context(), "team-a")
+		if !fault.Is(err, c.want) {
+			t.Errorf("%s: got %s (%v), want %s", name, fault.KindOf(err), err, c.want)
+			continue
+		}
+		if !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %q does not say %q", name, err, c.says)
+		}
+		for _, never := range []string{"planted", "tx1"} {
+			if strings.Contains(err.Error(), never) {
+				t.Errorf("%s: %q tells %q", name, err, never)
+			}
+		}
+		want := int32(1)
+		if c.want == fault.Unavailable || c.want == fault.RateLimited {
+			want = attempts
+		}
+		if n := calls.Load(); n != want {
+			t.Errorf("%s: %d calls, want %d", name, n, want)
+		}
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	p := gateway(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "60")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	began := time.Now()
+	_, err := p.GetContract(ctx, "team-a")
+	if !fault.Is(err, fault.Unavailable) || time.Since(began) > 5*time.Second {
+		t.Errorf("got %v after %s; a minute does not fit into the deadline", err, time.Since(began))
+	}
+}
+
+// The cluster's users come in pages, and only the contract's are its own.
+func TestUsersInPages(t *testing.T) {
+	t.Parallel()
+	pages := map[string]string{
+		"":    `{"keys":["administrator","cosi_team_a$one","cosi_team_a_b$two"],"truncated":true,"count":3,"marker":"m 1"}`,
+		"m 1": `{"keys":["cosi_team_a$contract-administration","other$cosi_team_a$three"],"truncated":true,"count":2,"marker":"m2"}`,
+		"m2":  `{"keys":["cosi_team_a$four"],"truncated":false,"count":1}`,
+	}
+	p := gateway(t, func(w http.ResponseWriter, r *http.Request) {
+		if !r.URL.Query().Has("list") {
+			t.Errorf("%s %s", r.Method, r.URL)
+		}
+		_, _ = fmt.Fprint(w, pages[r.URL.Query().Get("marker")])
+	})
+	got, err := p.accesses(t.Context(), "team-a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"one", "four"}; !slices.Equal(got, want) {
+		t.Errorf("accesses %q, want %q", got, want)
+	}
+}
+
+// The gateway logs what is said in a query.
+func TestNoSecretIsSent(t *testing.T) {
+	t.Parallel()
+	proposed := secret.KeyPair{AccessKeyID: "ck1", SecretAccessKey: secret.New("planted-too")}
+	p := gateway(t, func(w http.ResponseWriter, r *http.Request) {
+		var all strings.Builder
+		_ = r.Write(&all)
+		if strings.Contains(all.String(), "planted") {
+			t.Errorf("a secret is sent with %s %s", r.Method, r.URL.Path)
+		}
+		_, _ = fmt.Fprintf(w, `{"display_name":%q,"keys":[{"access_key":"ck1","secret_key":"s"}]}`, displayName("x", "o"))
+	})
+	scope := contract.Scope{Buckets: []contract.BucketScope{{Bucket: "b", Mode: cosi.ReadWrite}}}
+	pair, err := p.IssueKey(t.Context(), contract.IssueKeyRequest{Contract: "c", Slot: "s", Scope: &scope, Proposed: proposed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pair.SecretAccessKey.Reveal() != "s" {
+		t.Error("the secret is not the gateway's")
+	}
+}
+
+func FuzzOwner(f *testing.F) {
+	f.Add("Team A", "cluster")
+	f.Add(" [contract-cosi-driver/owner=x]", "a]b [contract-cosi-driver/owner=")
+	f.Add("", "ä%+ &")
+	f.Fuzz(func(t *testing.T, shown, owner string) {
+		if got := ownerOf(displayName(shown, owner)); got != owner {
+			t.Errorf("%q shown as %q comes back as %q", owner, shown, got)
+		}
+	})
+}
