@@ -346,7 +346,7 @@ func TestRGWTerms(t *testing.T) {
 	t.Parallel()
 	e := sign(t, "us-east-1")
 	none := int64(0)
-	_, err := e.provider.EnsureContract(e.Context(), contract.Spec{Name: e.name, Owner: owner, Display: "Team [A] " + cosi.OwnerTag + "=x]", Quota: contract.Quota{MaxBuckets: &none}})
+	_, err := e.provider.EnsureContract(e.Context(), contract.Spec{Name: e.name, Owner: owner, Display: "Team [A] [contract-cosi-driver owner=x]", Quota: contract.Quota{MaxBuckets: &none}})
 	e.must(err)
 	have, err := e.provider.GetContract(e.Context(), e.name)
 	e.must(err)

@@ -51,16 +51,21 @@ func open(t *testing.T, pair secret.KeyPair) (*rgw.Provider, *harness.Line) {
 	return openIn(t, pair, "us-east-1")
 }
 
+// openIn is a provider whose calls go over a line.
 func openIn(t *testing.T, pair secret.KeyPair, region string) (*rgw.Provider, *harness.Line) {
 	t.Helper()
 	line := &harness.Line{}
+	return provide(t, line.Proxy(t, ceph.URL, "", ""), pair, region), line
+}
+
+func provide(t testing.TB, admin string, pair secret.KeyPair, region string) *rgw.Provider {
+	t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: 16}
 	t.Cleanup(transport.CloseIdleConnections)
 	return rgw.New(rgw.Config{
-		Endpoint: cosi.Endpoint{Region: region, URL: ceph.URL, PathStyle: true}, AdminURL: line.Proxy(t, ceph.URL, "", ""),
-		Key:  func(context.Context) (secret.KeyPair, error) { return pair, nil },
-		HTTP: &http.Client{Transport: transport}, Observe: func(string, error) {},
-	}), line
+		Endpoints: []cosi.Endpoint{{Region: region, URL: ceph.URL, PathStyle: true}}, AdminURL: admin,
+		Credentials: func() secret.KeyPair { return pair }, HTTP: &http.Client{Transport: transport}, Observe: func(string, error) {},
+	})
 }
 
 func administrator() secret.KeyPair {

@@ -27,12 +27,12 @@ import (
 // radosgw serves beside it (Ceph documentation, "Admin Operations" and "REST
 // APIs for manipulating user policies").
 type client struct {
-	url     string
-	region  string
-	key     func(context.Context) (secret.KeyPair, error)
-	http    *http.Client
-	observe func(operation string, err error)
-	signer  *v4.Signer
+	url         string
+	region      string
+	credentials func() secret.KeyPair
+	http        *http.Client
+	observe     func(operation string, err error)
+	signer      *v4.Signer
 }
 
 // user is what is read of a user. The service tells secrets with it.
@@ -271,16 +271,12 @@ func (c *client) once(ctx context.Context, method, at, form string, into any) er
 
 // sign signs a request with the driver's own key (Signature Version 4).
 func (c *client) sign(ctx context.Context, request *http.Request, form string) error {
-	own, err := c.key(ctx)
-	if err != nil {
-		return err
-	}
+	own := c.credentials()
 	sum := sha256.Sum256([]byte(form))
 	hash := hex.EncodeToString(sum[:])
 	request.Header.Set("X-Amz-Content-Sha256", hash)
 	credentials := aws.Credentials{AccessKeyID: own.AccessKeyID, SecretAccessKey: own.SecretAccessKey.Reveal()}
-	err = c.signer.SignHTTP(ctx, credentials, request, hash, "s3", c.region, time.Now())
-	if err != nil {
+	if err := c.signer.SignHTTP(ctx, credentials, request, hash, "s3", c.region, time.Now()); err != nil {
 		return fault.Wrap(fault.Internal, err, "a call to the Ceph gateway cannot be signed")
 	}
 	return nil

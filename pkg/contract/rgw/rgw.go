@@ -41,13 +41,14 @@ import (
 
 // Config reaches a gateway.
 type Config struct {
-	// Endpoint is the gateway's S3 address and region, which is its zone group.
-	Endpoint cosi.Endpoint
-	// AdminURL serves the Admin Ops API; "" is the S3 address.
+	// AdminURL serves the Admin Ops API; "" is the first endpoint.
 	AdminURL string
-	// Key returns the key of the driver's own user, which has the capabilities
-	// users=* and user-policy=*.
-	Key func(context.Context) (secret.KeyPair, error)
+	// Endpoints are where S3 is served, the default one first. A region is a zone
+	// group of the realm; its users are the same in all of them.
+	Endpoints []cosi.Endpoint
+	// Credentials returns the key of the driver's own user, which has the
+	// capabilities users=* and user-policy=*.
+	Credentials func() secret.KeyPair
 	// HTTP carries the calls. Its transport keeps connections open.
 	HTTP *http.Client
 	// Observe hears of every call that was tried, with the outcome.
@@ -56,25 +57,24 @@ type Config struct {
 
 // Provider is a Ceph object gateway.
 type Provider struct {
-	calls    *client
-	endpoint cosi.Endpoint
+	calls     *client
+	endpoints []cosi.Endpoint
 }
 
 var _ contract.Provider = (*Provider)(nil)
 
 // New returns the provider; no call is made.
 func New(c Config) *Provider {
-	at := c.AdminURL
-	if at == "" {
-		at = c.Endpoint.URL
+	if c.AdminURL == "" {
+		c.AdminURL = c.Endpoints[0].URL
 	}
 	// A redirect would carry the signature elsewhere.
 	follow := *c.HTTP
 	follow.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Provider{
-		endpoint: c.Endpoint,
+		endpoints: c.Endpoints,
 		calls: &client{
-			url: strings.TrimSuffix(at, "/"), region: c.Endpoint.Region, key: c.Key, http: &follow, observe: c.Observe,
+			url: strings.TrimSuffix(c.AdminURL, "/"), region: c.Endpoints[0].Region, credentials: c.Credentials, http: &follow, observe: c.Observe,
 			signer: v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }),
 		},
 	}
@@ -89,17 +89,11 @@ func (p *Provider) Capabilities() contract.Capabilities {
 }
 
 // Regions implements contract.Provider.
-func (p *Provider) Regions(context.Context) ([]cosi.Endpoint, error) {
-	return []cosi.Endpoint{p.endpoint}, nil
-}
+func (p *Provider) Regions(context.Context) ([]cosi.Endpoint, error) { return p.endpoints, nil }
 
 // Check implements contract.Provider. The driver's own user says what it may do.
 func (p *Provider) Check(ctx context.Context) error {
-	own, err := p.calls.key(ctx)
-	if err != nil {
-		return err
-	}
-	u, err := p.calls.userOfKey(ctx, own.AccessKeyID)
+	u, err := p.calls.userOfKey(ctx, p.calls.credentials().AccessKeyID)
 	if err != nil {
 		return err
 	}
@@ -122,21 +116,29 @@ func usersOf(name string) string { return tenantPrefix + strings.ReplaceAll(name
 // contract's own keys is the one whose user owns the buckets.
 func userID(name, slot string) string { return usersOf(name) + slot }
 
-// ownerSign introduces the owner's mark in a display name, which ends with it.
-const ownerSign = " [" + cosi.OwnerTag + "="
+// mark is what the driver keeps with a user, at the end of its display name.
+type mark struct{ owner, region string }
 
-// displayName is what the gateway's tools show of a user, with the owner's mark.
-func displayName(shown, owner string) string { return shown + ownerSign + url.QueryEscape(owner) + "]" }
+const markBegins, markEnds = " [contract-cosi-driver ", "]"
 
-// ownerOf is the inverse of displayName; "" is a user without a mark. A mark is
-// escaped, so the last sign is the one.
-func ownerOf(displayName string) string {
-	i := strings.LastIndex(displayName, ownerSign)
-	if i < 0 {
-		return ""
+// displayName is what the gateway's tools show of a user, with the mark.
+func displayName(shown string, m mark) string {
+	fields := url.Values{"owner": {m.owner}}
+	if m.region != "" {
+		fields.Set("region", m.region)
 	}
-	owner, _ := url.QueryUnescape(strings.TrimSuffix(displayName[i+len(ownerSign):], "]"))
-	return owner
+	return shown + markBegins + fields.Encode() + markEnds
+}
+
+// markOf is the inverse of displayName; it is zero for a user without a mark.
+// A mark is escaped, so the last one that begins is the one.
+func markOf(displayName string) mark {
+	i := strings.LastIndex(displayName, markBegins)
+	if i < 0 {
+		return mark{}
+	}
+	fields, _ := url.ParseQuery(strings.TrimSuffix(displayName[i+len(markBegins):], markEnds))
+	return mark{owner: fields.Get("owner"), region: fields.Get("region")}
 }
 
 // EnsureContract implements contract.Provider.
@@ -144,17 +146,32 @@ func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (cont
 	if unmet := p.Capabilities().Unmet(spec); len(unmet) > 0 {
 		return contract.Contract{}, fault.New(fault.Unsupported, "contract %s: a Ceph gateway has no %s", spec.Name, strings.Join(unmet, ", "))
 	}
-	if spec.Region != "" && spec.Region != p.endpoint.Region {
-		return contract.Contract{}, fault.New(fault.InvalidArgument, "contract %s: region %q is not this backend's, which is %s", spec.Name, spec.Region, p.endpoint.Region)
+	if spec.Region != "" && !slices.ContainsFunc(p.endpoints, func(e cosi.Endpoint) bool { return e.Region == spec.Region }) {
+		return contract.Contract{}, fault.New(fault.InvalidArgument, "contract %s: the backend has no region %s", spec.Name, spec.Region)
 	}
 	if err := p.ensure(ctx, spec); err != nil {
 		return contract.Contract{}, fault.In(err, "contract %s", spec.Name)
 	}
-	c := contract.Contract{Name: spec.Name, Owner: spec.Owner, State: contract.StateActive, Endpoints: []cosi.Endpoint{p.endpoint}}
-	if spec.Suspend {
+	return p.contractOf(spec.Name, mark{spec.Owner, spec.Region}, spec.Suspend), nil
+}
+
+// contractOf is a contract as its user shows it. Its own region comes first.
+func (p *Provider) contractOf(name string, m mark, suspended bool) contract.Contract {
+	c := contract.Contract{Name: name, Owner: m.owner, State: contract.StateActive, Endpoints: slices.Clone(p.endpoints)}
+	slices.SortStableFunc(c.Endpoints, func(a, b cosi.Endpoint) int {
+		switch {
+		case a.Region == b.Region:
+		case a.Region == m.region:
+			return -1
+		case b.Region == m.region:
+			return 1
+		}
+		return 0
+	})
+	if suspended {
 		c.State = contract.StateSuspended
 	}
-	return c, nil
+	return c
 }
 
 func (p *Provider) ensure(ctx context.Context, spec contract.Spec) error {
@@ -169,7 +186,7 @@ func (p *Provider) ensure(ctx context.Context, spec contract.Spec) error {
 	if err != nil {
 		return err
 	}
-	if ownerOf(have.DisplayName) != spec.Owner {
+	if markOf(have.DisplayName).owner != spec.Owner {
 		return fault.New(fault.Conflict, "it belongs to another owner; choose another contract name, or set driver.owner to the mark it was signed with")
 	}
 	// The contract's user is suspended first and resumed last: so no key is
@@ -205,7 +222,7 @@ func attributes(spec contract.Spec) url.Values {
 	if shown == "" {
 		shown = spec.Name
 	}
-	out := url.Values{"display-name": {displayName(shown, spec.Owner)}, "suspended": {strconv.FormatBool(spec.Suspend)}}
+	out := url.Values{"display-name": {displayName(shown, mark{spec.Owner, spec.Region})}, "suspended": {strconv.FormatBool(spec.Suspend)}}
 	if n := spec.Quota.MaxBuckets; n != nil {
 		out.Set("max-buckets", strconv.FormatInt(maxBuckets(*n), 10))
 	}
@@ -280,11 +297,7 @@ func (p *Provider) GetContract(ctx context.Context, name string) (contract.Contr
 	if err != nil {
 		return contract.Contract{}, fault.In(err, "contract %s", name)
 	}
-	c := contract.Contract{Name: name, Owner: ownerOf(u.DisplayName), State: contract.StateActive, Endpoints: []cosi.Endpoint{p.endpoint}}
-	if u.suspended() {
-		c.State = contract.StateSuspended
-	}
-	return c, nil
+	return p.contractOf(name, markOf(u.DisplayName), u.suspended()), nil
 }
 
 // DeleteContract implements contract.Provider. The user that owns the buckets
@@ -334,7 +347,7 @@ func (p *Provider) issueKey(ctx context.Context, req contract.IssueKeyRequest) (
 	if req.Scope == nil {
 		pair, err = p.replaceKeys(ctx, uid, owner.Keys, req)
 	} else {
-		pair, err = p.makeAccess(ctx, uid, displayName(req.Slot, ownerOf(owner.DisplayName)), req)
+		pair, err = p.makeAccess(ctx, uid, displayName(req.Slot, mark{owner: markOf(owner.DisplayName).owner}), req)
 	}
 	if err == nil { // a write of a user takes its policies away, so they come last
 		err = p.calls.putUserPolicy(ctx, uid, grantPolicy, limits)

@@ -60,9 +60,9 @@ func gateway(t *testing.T, answer http.HandlerFunc) *Provider {
 	s := httptest.NewServer(answer)
 	t.Cleanup(s.Close)
 	return New(Config{
-		Endpoint: cosi.Endpoint{Region: "default", URL: s.URL, PathStyle: true},
-		Key: func(context.Context) (secret.KeyPair, error) {
-			return secret.KeyPair{AccessKeyID: "id", SecretAccessKey: secret.New("planted")}, nil
+		Endpoints: []cosi.Endpoint{{Region: "default", URL: s.URL, PathStyle: true}, {Region: "other", URL: "http://other.example.com"}},
+		Credentials: func() secret.KeyPair {
+			return secret.KeyPair{AccessKeyID: "id", SecretAccessKey: secret.New("planted")}
 		},
 		HTTP: http.DefaultClient, Observe: func(string, error) {},
 	})
@@ -171,7 +171,7 @@ func TestNoSecretIsSent(t *testing.T) {
 		if strings.Contains(all.String(), "planted") {
 			t.Errorf("a secret is sent with %s %s", r.Method, r.URL.Path)
 		}
-		_, _ = fmt.Fprintf(w, `{"display_name":%q,"keys":[{"access_key":"ck1","secret_key":"s"}]}`, displayName("x", "o"))
+		_, _ = fmt.Fprintf(w, `{"display_name":%q,"keys":[{"access_key":"ck1","secret_key":"s"}]}`, displayName("x", mark{owner: "o"}))
 	})
 	scope := contract.Scope{Buckets: []contract.BucketScope{{Bucket: "b", Mode: cosi.ReadWrite}}}
 	pair, err := p.IssueKey(t.Context(), contract.IssueKeyRequest{Contract: "c", Slot: "s", Scope: &scope, Proposed: proposed})
@@ -183,13 +183,42 @@ func TestNoSecretIsSent(t *testing.T) {
 	}
 }
 
-func FuzzOwner(f *testing.F) {
-	f.Add("Team A", "cluster")
-	f.Add(" [contract-cosi-driver/owner=x]", "a]b [contract-cosi-driver/owner=")
-	f.Add("", "ä%+ &")
-	f.Fuzz(func(t *testing.T, shown, owner string) {
-		if got := ownerOf(displayName(shown, owner)); got != owner {
-			t.Errorf("%q shown as %q comes back as %q", owner, shown, got)
+// A contract's own region is its first, whenever it is looked at.
+func TestRegion(t *testing.T) {
+	t.Parallel()
+	shown := ""
+	p := gateway(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut || r.Method == http.MethodPost && r.URL.Query().Has("display-name") {
+			shown = r.URL.Query().Get("display-name")
+		}
+		_, _ = fmt.Fprintf(w, `{"display_name":%q}`, shown)
+	})
+	shown = displayName("x", mark{owner: "o"})
+	for region, want := range map[string][]string{"": {"default", "other"}, "other": {"other", "default"}, "default": {"default", "other"}} {
+		made, err := p.EnsureContract(t.Context(), contract.Spec{Name: "c", Owner: "o", Region: region})
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := p.GetContract(t.Context(), "c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []contract.Contract{made, read} {
+			if got := []string{c.Endpoints[0].Region, c.Endpoints[1].Region}; !slices.Equal(got, want) {
+				t.Errorf("region %q: endpoints are in %q, want %q", region, got, want)
+			}
+		}
+	}
+}
+
+func FuzzMark(f *testing.F) {
+	f.Add("Team A", "cluster", "eu")
+	f.Add(" [contract-cosi-driver owner=x]", "a]b [contract-cosi-driver owner=", "")
+	f.Add("", "ä%+ &", "=")
+	f.Fuzz(func(t *testing.T, shown, owner, region string) {
+		want := mark{owner, region}
+		if got := markOf(displayName(shown, want)); got != want {
+			t.Errorf("%+v with %q comes back as %+v", want, shown, got)
 		}
 	})
 }
