@@ -20,12 +20,18 @@ import (
 type Ceph struct {
 	// URL is where the gateway serves S3 and the Admin Ops API.
 	URL string
-	// AccessKeyID and Secret are the key of a user who administers users.
-	AccessKeyID, Secret string
+	// AccessKeyID and Secret are the key of a user who administers users;
+	// CredentialsFile holds them.
+	AccessKeyID, Secret, CredentialsFile string
 
 	dir       string
-	processes []*Process
+	gateway   string // its address
+	radosgw   *Process
+	processes []*Process // all that were started
 }
+
+// CephRegion is the name of the gateway's only region.
+const CephRegion = "default"
 
 // cephPackages are Debian's, and what is needed of each.
 var cephPackages = map[string][]string{
@@ -53,7 +59,7 @@ func StartCeph(ctx context.Context, dir string) (_ *Ceph, err error) {
 	if missing := MissingCeph(); len(missing) > 0 {
 		return nil, fmt.Errorf("a Ceph gateway needs Debian's packages %s: run make test-backends as root, or apt-get install them", strings.Join(missing, ", "))
 	}
-	c := &Ceph{dir: dir, AccessKeyID: "administrator", Secret: rand.Text()}
+	c := &Ceph{dir: dir, AccessKeyID: "administrator", Secret: rand.Text(), CredentialsFile: filepath.Join(dir, "credentials")}
 	defer func() {
 		if err != nil {
 			c.Kill()
@@ -64,8 +70,8 @@ func StartCeph(ctx context.Context, dir string) (_ *Ceph, err error) {
 		return nil, err
 	}
 	monitor := fmt.Sprintf("[v2:127.0.0.1:%d,v1:127.0.0.1:%d]", ports[0], ports[1])
-	gateway := fmt.Sprintf("127.0.0.1:%d", ports[2])
-	c.URL = "http://" + gateway
+	c.gateway = fmt.Sprintf("127.0.0.1:%d", ports[2])
+	c.URL = "http://" + c.gateway
 	cluster, disk := uuid(), uuid()
 	if err := errors.Join(os.Mkdir(c.in("mon"), 0o700), os.Mkdir(c.in("osd"), 0o700)); err != nil {
 		return nil, err
@@ -92,18 +98,32 @@ func StartCeph(ctx context.Context, dir string) (_ *Ceph, err error) {
 	if _, err := c.daemon(ctx, "ceph-osd", "-i", "0"); err != nil {
 		return nil, err
 	}
-	// Without tcp_nodelay each answer to a write waits for some 45 ms.
-	radosgw, err := c.daemon(ctx, "radosgw", "-n", "client.rgw.a", "--rgw-frontends", "beast endpoint="+gateway+" tcp_nodelay=1")
-	if err != nil {
+	if err := c.startGateway(ctx); err != nil {
 		return nil, err
 	}
-	if err := radosgw.Until(ctx, func() error { return answers(ctx, c.URL) }); err != nil {
+	text := fmt.Sprintf("[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n", c.AccessKeyID, c.Secret)
+	if err := os.WriteFile(c.CredentialsFile, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
 	_, err = c.Admin(ctx, "user", "create", "--uid=administrator", "--display-name=administrator",
 		"--access-key="+c.AccessKeyID, "--secret-key="+c.Secret, "--caps=users=*;user-policy=*")
 	return c, err
 }
+
+func (c *Ceph) startGateway(ctx context.Context) (err error) {
+	// Without tcp_nodelay each answer to a write waits for some 45 ms.
+	c.radosgw, err = c.daemon(ctx, "radosgw", "-n", "client.rgw.a", "--rgw-frontends", "beast endpoint="+c.gateway+" tcp_nodelay=1")
+	if err != nil {
+		return err
+	}
+	return c.radosgw.Until(ctx, func() error { return answers(ctx, c.URL) })
+}
+
+// StopGateway ends the gateway alone, until [Ceph.RestartGateway].
+func (c *Ceph) StopGateway() { _ = c.radosgw.Stop() }
+
+// RestartGateway runs the gateway again, with the same data at the same address.
+func (c *Ceph) RestartGateway(ctx context.Context) error { return c.startGateway(ctx) }
 
 // Admin runs radosgw-admin, as the cluster's operator would.
 func (c *Ceph) Admin(ctx context.Context, args ...string) (string, error) {

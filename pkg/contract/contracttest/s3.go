@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go"
-	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
@@ -26,7 +24,7 @@ func client(at cosi.Endpoint, pair secret.KeyPair) *s3.Client {
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: pair.AccessKeyID, SecretAccessKey: pair.SecretAccessKey.Reveal()}, nil
 		}),
-		RetryMaxAttempts:           1,
+		RetryMaxAttempts:           3, // an answer that comes fast may find the connection closed by the SDK's end of the request
 		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
 	})
 }
@@ -70,11 +68,7 @@ func (e *env) allowed(what string, err error) {
 // as opposed to having failed at it.
 func isRefused(err error) bool {
 	var answer smithy.APIError
-	var response *smithyhttp.ResponseError
-	if !errors.As(err, &answer) { // of a server that did not wait for the request's end there may be the status alone
-		return errors.As(err, &response) && response.HTTPStatusCode() == http.StatusForbidden
-	}
-	return slices.Contains([]string{
+	return errors.As(err, &answer) && slices.Contains([]string{
 		"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "Forbidden", "AllAccessDisabled", "UserSuspended", "QuotaExceeded", "TooManyBuckets",
 	}, answer.ErrorCode())
 }

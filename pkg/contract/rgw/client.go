@@ -9,7 +9,6 @@ import (
 	"errors"
 	"io"
 	"maps"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -20,6 +19,7 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/retry"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
@@ -196,39 +196,17 @@ func (c *client) admin(ctx context.Context, operation, method, resource string, 
 	return c.call(ctx, operation, method, at, "", into)
 }
 
-// A call that failed in transit or that the service was too busy for is made
-// again, a few times and ever later. Every call can be: what the first attempt
-// has done the second one finds, and says so.
-const (
-	attempts  = 3
-	firstWait = 100 * time.Millisecond
-	maxAnswer = 8 << 20
-)
+// maxAnswer bounds what is read of an answer; a page of users is the longest.
+const maxAnswer = 8 << 20
 
+// call makes a call, again where that may help: what a first attempt has done
+// the second one finds, and says so.
 func (c *client) call(ctx context.Context, operation, method, at, form string, into any) error {
-	wait := firstWait
-	for attempt := 1; ; attempt++ {
+	return retry.Do(ctx, func() error {
 		err := c.once(ctx, method, at, form, into)
 		c.observe(operation, err)
-		kind := fault.KindOf(err)
-		if kind != fault.Unavailable && kind != fault.RateLimited || attempt == attempts || ctx.Err() != nil {
-			return err
-		}
-		pause := wait/2 + rand.N(wait/2)
-		var f *fault.Error
-		if errors.As(err, &f) {
-			pause = max(pause, f.RetryAfter)
-		}
-		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause {
-			return err
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return err
-		}
-		wait *= 2
-	}
+		return err
+	})
 }
 
 func (c *client) once(ctx context.Context, method, at, form string, into any) error {

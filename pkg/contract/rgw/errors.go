@@ -5,9 +5,9 @@ import (
 	"encoding/xml"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/retry"
 )
 
 // kinds classifies radosgw's codes, as 16.2 gives them on the calls that this
@@ -50,8 +50,8 @@ var cures = map[string]string{
 	"BucketAlreadyExists":     "it still owns buckets; delete them first",
 	"RequestTimeTooSkewed":    "set the clock of the driver's node",
 	"AccessDenied":            "check that the driver's user has the capabilities users=* and user-policy=*",
-	"InvalidAccessKeyId":      "check the backend's credentials",
-	"SignatureDoesNotMatch":   "check the backend's credentials",
+	"InvalidAccessKeyId":      "check the backend's credentialsFile",
+	"SignatureDoesNotMatch":   "check the backend's credentialsFile",
 	"UserSuspended":           "check the driver's own user, and resume it",
 	"MalformedPolicyDocument": "this release does not know what the policy of the key says",
 	"MethodNotAllowed":        "let the gateway serve the admin and iam APIs (rgw enable apis)",
@@ -75,9 +75,7 @@ func classify(answer *http.Response, text []byte) error {
 		said += ": check that the backend's url is a Ceph gateway that serves the Admin Ops API"
 	}
 	f := fault.New(kind, "the Ceph gateway refused the call (%s)", said)
-	if seconds, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && seconds > 0 {
-		f.RetryAfter = time.Duration(seconds) * time.Second
-	}
+	f.RetryAfter = retry.After(answer.Header)
 	return f
 }
 
