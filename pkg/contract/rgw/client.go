@@ -18,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/retry"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
@@ -258,4 +259,21 @@ func (c *client) sign(ctx context.Context, request *http.Request, form string) e
 		return fault.Wrap(fault.Internal, err, "a call to the Ceph gateway cannot be signed")
 	}
 	return nil
+}
+
+// reach reports why there is no answer at an S3 address. The Admin Ops API's
+// own has just answered.
+func (c *client) reach(ctx context.Context, at cosi.Endpoint) error {
+	if strings.TrimSuffix(at.URL, "/") == c.url {
+		return nil
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodHead, at.URL, nil)
+	if err != nil {
+		return fault.Wrap(fault.Internal, err, "the S3 address of region %s is none", at.Region)
+	}
+	answer, err := c.http.Do(request)
+	if err != nil {
+		return fault.Wrap(fault.Unavailable, err, "the storage of region %s at %s does not answer (%s)", at.Region, at.URL, fault.NoAnswer(err))
+	}
+	return answer.Body.Close()
 }

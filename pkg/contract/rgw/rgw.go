@@ -30,6 +30,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
@@ -49,6 +50,9 @@ type Config struct {
 	// Credentials returns the key of the driver's own user, which has the
 	// capabilities users=* and user-policy=*.
 	Credentials func() secret.KeyPair
+	// Settles is how long a change takes to the other zones of the realm, where
+	// there are any. It is not waited for.
+	Settles time.Duration
 	// HTTP carries the calls. Its transport keeps connections open.
 	HTTP *http.Client
 	// Observe hears of every call that was tried, with the outcome.
@@ -59,6 +63,7 @@ type Config struct {
 type Provider struct {
 	calls     *client
 	endpoints []cosi.Endpoint
+	settles   time.Duration
 }
 
 var _ contract.Provider = (*Provider)(nil)
@@ -72,7 +77,7 @@ func New(c Config) *Provider {
 	follow := *c.HTTP
 	follow.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Provider{
-		endpoints: c.Endpoints,
+		endpoints: c.Endpoints, settles: c.Settles,
 		calls: &client{
 			url: strings.TrimSuffix(c.AdminURL, "/"), region: c.Endpoints[0].Region, credentials: c.Credentials, http: &follow, observe: c.Observe,
 			signer: v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }),
@@ -84,22 +89,28 @@ func New(c Config) *Provider {
 func (p *Provider) Capabilities() contract.Capabilities {
 	return contract.Capabilities{
 		ScopeBy: contract.ScopeByIdentityPolicy, SourceAddresses: true, SeveralBuckets: true, TagsLater: true, Suspend: true,
-		Quota: contract.QuotaKinds{Buckets: true, Bytes: true, Objects: true},
+		Quota: contract.QuotaKinds{Buckets: true, Bytes: true, Objects: true}, Settles: p.settles,
 	}
 }
 
 // Regions implements contract.Provider.
 func (p *Provider) Regions(context.Context) ([]cosi.Endpoint, error) { return p.endpoints, nil }
 
-// Check implements contract.Provider. The driver's own user says what it may do.
+// Check implements contract.Provider. The driver's own user says what it may do;
+// of each S3 address any answer will do.
 func (p *Provider) Check(ctx context.Context) error {
 	u, err := p.calls.userOfKey(ctx, p.calls.credentials().AccessKeyID)
 	if err != nil {
 		return err
 	}
 	for _, needed := range []string{"users", "user-policy"} {
-		if !slices.ContainsFunc(u.Caps, func(c capability) bool { return c.Type == needed && (c.Perm == "*" || c.Perm == "read, write") }) {
+		if !slices.ContainsFunc(u.Caps, func(c capability) bool { return c.Type == needed && c.Perm == "*" }) {
 			return fault.New(fault.PermissionDenied, "the driver's own user at the Ceph gateway lacks the capability %s=*; add it with radosgw-admin caps add", needed)
+		}
+	}
+	for _, e := range p.endpoints {
+		if err := p.calls.reach(ctx, e); err != nil {
+			return err
 		}
 	}
 	return nil
