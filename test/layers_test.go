@@ -46,6 +46,7 @@ var levels = map[string]int{
 	"pkg/contract/rgw":         4,
 
 	"pkg/provisioner":           5,
+	"pkg/contract/trial":        5,
 	"pkg/contract/contracttest": 5, // it makes buckets as the driver does
 
 	"pkg/server":          6,

@@ -3,6 +3,7 @@
 //
 //	contract-cosi-driver [serve] --config FILE [flags]   serve until SIGTERM
 //	contract-cosi-driver check [flags]                   probe a running driver
+//	contract-cosi-driver check --config FILE [--trial]   try a configuration's backends
 //	contract-cosi-driver journal export|import [flags]   save the journal, or take in what was saved
 //	contract-cosi-driver version                         print the version
 package main

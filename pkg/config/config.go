@@ -16,11 +16,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
+	"maps"
 	"os"
 	"path"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,25 +75,6 @@ type Secrets struct {
 // podNamespace is the file in which every pod with a service account finds the
 // name of its namespace.
 const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-
-// Backend is one storage service.
-type Backend struct {
-	// Name is the first part of every id; it can never change.
-	Name string `yaml:"name"`
-	// Type says how to speak to the service: contractapi.
-	Type string `yaml:"type"`
-	// ContractAPI configures type contractapi.
-	ContractAPI *ContractAPI `yaml:"contractapi,omitempty"`
-}
-
-// ContractAPI reaches a service that serves the contract API of
-// pkg/contract/contractapi/openapi.yaml.
-type ContractAPI struct {
-	// URL is the API's base address.
-	URL string `yaml:"url"`
-	// TokenFile holds the bearer token.
-	TokenFile string `yaml:"tokenFile"`
-}
 
 // Contract is a contract that classes may name.
 type Contract struct {
@@ -237,6 +218,9 @@ func (c *Config) setDefaults() {
 		text, _ := os.ReadFile(podNamespace) // what is missing is a fault
 		s.Namespace = strings.TrimSpace(string(text))
 	}
+	for i := range c.Backends {
+		c.Backends[i].setDefaults()
+	}
 	for i := range c.Contracts {
 		c.Contracts[i].setDefaults()
 	}
@@ -276,21 +260,11 @@ func (c *Config) check() []error {
 	backends := map[string]bool{}
 	for i, b := range c.Backends {
 		at := fmt.Sprintf("backends[%d]", i)
-		if !cosi.IsLabel(b.Name) {
-			fault("%s.name: %q is not a DNS label of lower-case letters, digits and hyphens", at, b.Name)
-		}
 		if backends[b.Name] {
 			fault("%s.name: %q is there twice", at, b.Name)
 		}
 		backends[b.Name] = true
-		switch {
-		case b.Type != "contractapi":
-			fault("%s.type: %q is not one of contractapi", at, b.Type)
-		case b.ContractAPI == nil:
-			fault("%s.contractapi: missing; type contractapi needs url and tokenFile", at)
-		default:
-			faults = append(faults, b.ContractAPI.check(at+".contractapi")...)
-		}
+		faults = append(faults, b.check(at)...)
 	}
 	if len(c.Backends) == 0 {
 		fault("backends: there is none; name at least one storage service")
@@ -380,21 +354,6 @@ func (t Terms) check(at string, backends map[string]bool) []error {
 	return faults
 }
 
-func (a ContractAPI) check(at string) []error {
-	var faults []error
-	if u, err := url.Parse(a.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
-		shown := "what it says" // which may hold a password
-		if err == nil {
-			shown = strconv.Quote(u.Redacted())
-		}
-		faults = append(faults, fmt.Errorf("%s.url: %s is not an http or https address without credentials", at, shown))
-	}
-	if _, err := ReadSecret(a.TokenFile); err != nil {
-		faults = append(faults, fmt.Errorf("%s.tokenFile: %w", at, err))
-	}
-	return faults
-}
-
 // maxSecretBytes bounds what is read from a secret's file.
 const maxSecretBytes = 64 << 10
 
@@ -403,23 +362,36 @@ func ReadSecret(file string) (secret.String, error) {
 	if file == "" {
 		return secret.String{}, errors.New("missing")
 	}
-	f, err := os.Open(file)
+	text, err := readLimited(file)
 	if err != nil {
 		return secret.String{}, err
 	}
-	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, maxSecretBytes))
+	s, err := ParseSecret(text)
 	if err != nil {
-		return secret.String{}, err
+		err = fmt.Errorf("%s %w", file, err)
 	}
+	return s, err
+}
+
+// ParseSecret is the secret that a file's text is.
+func ParseSecret(text []byte) (secret.String, error) {
 	trimmed := strings.TrimSpace(string(text))
 	if trimmed == "" {
-		return secret.String{}, fmt.Errorf("%s is empty", file)
+		return secret.String{}, errors.New("is empty")
 	}
 	if strings.ContainsFunc(trimmed, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
-		return secret.String{}, fmt.Errorf("%s holds more than one line", file)
+		return secret.String{}, errors.New("holds more than one line")
 	}
 	return secret.New(trimmed), nil
+}
+
+func readLimited(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return io.ReadAll(io.LimitReader(f, maxSecretBytes))
 }
 
 // Print writes the effective configuration, defaults filled in, as YAML. Of a
@@ -431,12 +403,9 @@ func (c *Config) Print(w io.Writer) error {
 		return err
 	}
 	for _, b := range c.Backends {
-		if b.ContractAPI != nil {
-			token, err := ReadSecret(b.ContractAPI.TokenFile)
-			if err != nil {
-				return err
-			}
-			if _, err := fmt.Fprintf(w, "# backend %s: token read from %s: %s\n", b.Name, b.ContractAPI.TokenFile, token); err != nil {
+		files := b.sections()[b.Type].secrets()
+		for _, what := range slices.Sorted(maps.Keys(files)) {
+			if _, err := fmt.Fprintf(w, "# backend %s: %s read from %s: %s\n", b.Name, what, files[what], secret.String{}); err != nil {
 				return err
 			}
 		}

@@ -17,15 +17,12 @@ import (
 	"google.golang.org/grpc"
 	"k8s.io/klog/v2"
 
-	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/contractapi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/secrets"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server/v1alpha1"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server/v1alpha2"
@@ -80,7 +77,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		func(ctx context.Context) (int, error) { return records.Count(ctx, journal.Buckets) },
 		func(ctx context.Context) (int, error) { return records.Count(ctx, journal.Accounts) },
 	)
-	backends, err := newBackends(c, m)
+	backends, err := newBackends(ctx, c, m)
 	if err != nil {
 		return err
 	}
@@ -194,43 +191,4 @@ func serveHTTP(ctx context.Context, stop func(), address string, handler http.Ha
 		stop()
 	}()
 	return listener.Addr().String(), done, nil
-}
-
-func newBackends(c *config.Config, m *metrics.Metrics) (map[string]provisioner.Backend, error) {
-	out := make(map[string]provisioner.Backend, len(c.Backends))
-	for _, b := range c.Backends {
-		token, err := config.ReadSecret(b.ContractAPI.TokenFile)
-		if err != nil {
-			return nil, fmt.Errorf("backend %s: %w", b.Name, err)
-		}
-		client := &http.Client{Transport: newTransport()}
-		observe := m.Backend(b.Name)
-		provider, err := contractapi.New(contractapi.Config{URL: b.ContractAPI.URL, Token: token, HTTP: client, Observe: observe})
-		if err != nil {
-			return nil, fmt.Errorf("backend %s: %w", b.Name, err)
-		}
-		out[b.Name] = provisioner.Backend{
-			Provider: provider,
-			Engine: func(at cosi.Endpoint, key secret.KeyPair, mark string) *bucket.Engine {
-				return bucket.New(bucket.Config{Endpoint: at, Key: key, Owner: mark, OwnerNeedsPolicy: provider.Capabilities().OwnerNeedsPolicy, TagsLater: provider.Capabilities().TagsLater, HTTP: client, Observe: observe})
-			},
-		}
-	}
-	return out, nil
-}
-
-// newTransport keeps as many connections open as a busy sidecar makes calls at
-// once (v0.2.2: 40 workers for each kind of object), and gives up on a service
-// that takes a request and says nothing.
-func newTransport() *http.Transport {
-	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		MaxIdleConns:          0,
-		MaxIdleConnsPerHost:   80,
-		IdleConnTimeout:       90 * time.Second,
-		TLSHandshakeTimeout:   5 * time.Second,
-		ResponseHeaderTimeout: 20 * time.Second,
-		ForceAttemptHTTP2:     true,
-	}
 }

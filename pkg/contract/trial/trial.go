@@ -1,0 +1,242 @@
+// Package trial finds out, before a driver is deployed, whether a storage
+// service does what the driver will ask of it: it signs a contract, makes a
+// bucket, gives out a key that may read and write in it, uses that key, and
+// takes all of it back.
+package trial
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+)
+
+// Service is what is tried.
+type Service struct {
+	Provider contract.Provider
+	// Engine returns what makes buckets with a contract's own key, and marks them.
+	Engine func(at cosi.Endpoint, key secret.KeyPair, mark string) *bucket.Engine
+	// Owner is the driver's mark.
+	Owner string
+	// Contract is the name of the contract to sign, which is cancelled afterwards.
+	Contract string
+	// HTTP carries what an application would ask.
+	HTTP *http.Client
+}
+
+// Step is one thing that was tried.
+type Step struct {
+	What string
+	// Err is why it failed, nil if it did not.
+	Err error
+}
+
+// Run tries what it can, in order: the first failure ends it. What was made is
+// taken back in any case.
+func Run(ctx context.Context, s Service) []Step {
+	r := &run{Service: s, ctx: ctx}
+	r.all()
+	return r.steps
+}
+
+type run struct {
+	Service
+	ctx   context.Context
+	steps []Step
+}
+
+// step does one thing, and reports whether to go on.
+func (r *run) step(what string, do func() error) bool {
+	err := do()
+	r.steps = append(r.steps, Step{what, err})
+	return err == nil
+}
+
+// undoTimeout bounds the taking back.
+const undoTimeout = 30 * time.Second
+
+// undo does one thing even if the trial was given up. It is a step too: what
+// cannot be taken back has to be told.
+func (r *run) undo(what string, do func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), undoTimeout)
+	defer cancel()
+	r.step(what, func() error { return until(ctx, func() error { return do(ctx) }) })
+}
+
+// until repeats what is pending.
+func until(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		if !fault.Is(err, fault.Pending) {
+			return err
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func propose() secret.KeyPair {
+	return secret.KeyPair{AccessKeyID: "ck" + strings.ToLower(rand.Text()), SecretAccessKey: secret.New(rand.Text() + rand.Text())}
+}
+
+func (r *run) all() {
+	if !r.step("find a contract that is not there", func() error {
+		_, err := r.Provider.GetContract(r.ctx, r.Contract)
+		switch {
+		case err == nil:
+			return fault.New(fault.FailedPrecondition, "contract %s is there; the trial leaves it alone", r.Contract)
+		case fault.Is(err, fault.NotFound):
+			return nil
+		}
+		return err
+	}) {
+		return
+	}
+	var c contract.Contract
+	signed := r.step("sign a contract", func() error {
+		return until(r.ctx, func() (err error) {
+			c, err = r.Provider.EnsureContract(r.ctx, contract.Spec{Name: r.Contract, Owner: r.Owner, Display: "trial of contract-cosi-driver"})
+			switch {
+			case err == nil && c.State == contract.StatePending:
+				return fault.New(fault.Pending, "contract %s is pending", r.Contract)
+			case err == nil && c.State != contract.StateActive:
+				return fault.New(fault.FailedPrecondition, "contract %s is %s", r.Contract, c.State)
+			case err == nil && len(c.Endpoints) == 0:
+				return fault.New(fault.FailedPrecondition, "contract %s has no S3 endpoint", r.Contract)
+			}
+			return err
+		})
+	})
+	defer r.undo("cancel the contract", func(ctx context.Context) error { return r.Provider.DeleteContract(ctx, r.Contract) })
+	if !signed {
+		return
+	}
+	var own secret.KeyPair
+	if !r.step("issue the contract's own key", func() (err error) {
+		own, err = r.Provider.IssueKey(r.ctx, contract.IssueKeyRequest{Contract: r.Contract, Slot: cosi.ContractSlot, Proposed: propose()})
+		return err
+	}) {
+		return
+	}
+	mark := r.Owner
+	if r.Provider.Capabilities().SharedBuckets {
+		mark = cosi.SharedMark(r.Owner, r.Contract)
+	}
+	engine := r.Engine(c.Endpoints[0], own, mark)
+	name, neighbour := "trial-"+strings.ToLower(rand.Text()[:16]), "trial-"+strings.ToLower(rand.Text()[:16])
+	made := r.step("make buckets with the driver's tag", func() error {
+		return errors.Join(engine.Create(r.ctx, name, params.Bucket{}), engine.Create(r.ctx, neighbour, params.Bucket{}))
+	})
+	defer r.undo("delete the buckets", func(ctx context.Context) error {
+		return errors.Join(engine.Empty(ctx, name), engine.Delete(ctx, name), engine.Delete(ctx, neighbour))
+	})
+	if made {
+		r.key(c.Endpoints[0], name, neighbour)
+	}
+}
+
+// key tries a key to one bucket.
+func (r *run) key(at cosi.Endpoint, name, neighbour string) {
+	const slot = "trial"
+	var pair secret.KeyPair
+	issued := r.step("issue a key to one bucket", func() (err error) {
+		pair, err = r.Provider.IssueKey(r.ctx, contract.IssueKeyRequest{
+			Contract: r.Contract, Slot: slot, Proposed: propose(),
+			Scope: &contract.Scope{Buckets: []contract.BucketScope{{Bucket: name, Mode: cosi.ReadWrite}}},
+		})
+		return err
+	})
+	app := r.application(at, pair)
+	revoke := func(ctx context.Context) error { return r.Provider.RevokeKey(ctx, r.Contract, slot, "") }
+	if issued {
+		r.step("write, read and list with the key", func() error {
+			return errors.Join(r.put(app, name), r.get(app, name), r.list(app, name))
+		})
+		if r.Provider.Capabilities().ScopeBy != contract.ScopeByNone {
+			r.step("be refused the neighbouring bucket", func() error { return refusal(r.list(app, neighbour)) })
+		}
+	}
+	r.undo("revoke the key", revoke)
+	if issued {
+		r.step("be refused with the revoked key", func() error {
+			deadline := time.Now().Add(r.Provider.Capabilities().Settles)
+			for {
+				err := refusal(r.list(app, name))
+				if err == nil || time.Now().After(deadline) || r.ctx.Err() != nil {
+					return err
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+	}
+}
+
+func (r *run) application(at cosi.Endpoint, pair secret.KeyPair) *s3.Client {
+	return s3.New(s3.Options{
+		BaseEndpoint: aws.String(at.URL), Region: at.Region, UsePathStyle: at.PathStyle, HTTPClient: r.HTTP,
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: pair.AccessKeyID, SecretAccessKey: pair.SecretAccessKey.Reveal()}, nil
+		}),
+		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
+	})
+}
+
+const object = "trial"
+
+func (r *run) put(c *s3.Client, name string) error {
+	_, err := c.PutObject(r.ctx, &s3.PutObjectInput{Bucket: &name, Key: aws.String(object), Body: bytes.NewReader([]byte(object))})
+	return plain("write", err)
+}
+
+func (r *run) get(c *s3.Client, name string) error {
+	out, err := c.GetObject(r.ctx, &s3.GetObjectInput{Bucket: &name, Key: aws.String(object)})
+	if err == nil {
+		err = out.Body.Close()
+	}
+	return plain("read", err)
+}
+
+func (r *run) list(c *s3.Client, name string) error {
+	_, err := c.ListObjectsV2(r.ctx, &s3.ListObjectsV2Input{Bucket: &name})
+	return plain("list", err)
+}
+
+// plain is an error of the SDK without what differs each time.
+func plain(what string, err error) error {
+	var answer smithy.APIError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &answer):
+		return fault.Wrap(fault.PermissionDenied, err, "the storage refused to %s (%s)", what, answer.ErrorCode())
+	}
+	return fault.Wrap(fault.Unavailable, err, "the storage does not answer (%s)", fault.NoAnswer(err))
+}
+
+// refusal turns a refusal into success, and all else into a failure.
+func refusal(err error) error {
+	switch {
+	case err == nil:
+		return fault.New(fault.Internal, "it was let")
+	case fault.Is(err, fault.PermissionDenied):
+		return nil
+	}
+	return err
+}
