@@ -20,8 +20,8 @@ import (
 type Backend struct {
 	// Name is the first part of every id; it can never change.
 	Name string `yaml:"name"`
-	// Type says how to speak to the service: contractapi, iam or versitygw. The
-	// section of that name configures it.
+	// Type says how to speak to the service: contractapi, iam, rgw or versitygw.
+	// The section of that name configures it.
 	Type string `yaml:"type"`
 	// Connection says how the service is reached, whatever its type.
 	Connection Connection `yaml:"connection,omitempty"`
@@ -29,14 +29,17 @@ type Backend struct {
 	ContractAPI *ContractAPI `yaml:"contractapi,omitempty"`
 	// IAM configures type iam.
 	IAM *IAM `yaml:"iam,omitempty"`
+	// RGW configures type rgw.
+	RGW *Gateway `yaml:"rgw,omitempty"`
 	// VersityGW configures type versitygw.
-	VersityGW *VersityGW `yaml:"versitygw,omitempty"`
+	VersityGW *Gateway `yaml:"versitygw,omitempty"`
 }
 
 // The types of backends.
 const (
 	TypeContractAPI = "contractapi"
 	TypeIAM         = "iam"
+	TypeRGW         = "rgw"
 	TypeVersityGW   = "versitygw"
 )
 
@@ -79,16 +82,18 @@ type Endpoint struct {
 	VirtualHosts bool `yaml:"virtualHosts,omitempty"`
 }
 
-// VersityGW reaches a versitygw with its own accounts.
-type VersityGW struct {
+// Gateway reaches a versitygw with its own accounts, or a Ceph object gateway.
+type Gateway struct {
 	// AdminURL is the admin API's address; by default that of the first endpoint.
 	AdminURL string `yaml:"adminURL,omitempty"`
 	// Endpoints are where S3 is served, the default one first.
 	Endpoints []Endpoint `yaml:"endpoints"`
-	// CredentialsFile holds root's key.
+	// CredentialsFile holds the key that administers accounts: root's at a
+	// versitygw, that of a user with the capabilities users=* and user-policy=* at Ceph.
 	CredentialsFile string `yaml:"credentialsFile"`
-	// SettleTime is the lifetime of the account cache, where several gateways
-	// share their accounts.
+	// SettleTime is how long a change takes to reach all gateways, where there
+	// are several: the lifetime of versitygw's account cache, or the way to the
+	// other zones of Ceph's realm.
 	SettleTime time.Duration `yaml:"settleTime,omitempty"`
 }
 
@@ -149,8 +154,10 @@ func (b *Backend) setDefaults() {
 		def(&i.Dialect.SourceAddressKey, "aws:SourceIp")
 		def(&i.Dialect.PrefixKey, "s3:prefix")
 	}
-	if v := b.VersityGW; v != nil && len(v.Endpoints) > 0 {
-		def(&v.AdminURL, v.Endpoints[0].URL)
+	for _, g := range []*Gateway{b.RGW, b.VersityGW} {
+		if g != nil && len(g.Endpoints) > 0 {
+			def(&g.AdminURL, g.Endpoints[0].URL)
+		}
 	}
 }
 
@@ -170,12 +177,15 @@ type section interface {
 
 // sections are those of all types; a nil one is not there.
 func (b Backend) sections() map[string]section {
-	out := map[string]section{TypeContractAPI: nil, TypeIAM: nil, TypeVersityGW: nil}
+	out := map[string]section{TypeContractAPI: nil, TypeIAM: nil, TypeRGW: nil, TypeVersityGW: nil}
 	if b.ContractAPI != nil {
 		out[TypeContractAPI] = b.ContractAPI
 	}
 	if b.IAM != nil {
 		out[TypeIAM] = b.IAM
+	}
+	if b.RGW != nil {
+		out[TypeRGW] = b.RGW
 	}
 	if b.VersityGW != nil {
 		out[TypeVersityGW] = b.VersityGW
@@ -192,7 +202,7 @@ func (b Backend) check(at string) []error {
 	own, known := b.sections()[b.Type]
 	switch {
 	case !known:
-		fault("%s.type: %q is not one of contractapi, iam, versitygw", at, b.Type)
+		fault("%s.type: %q is not one of contractapi, iam, rgw, versitygw", at, b.Type)
 	case own == nil:
 		fault("%s.%s: missing; it configures the backend of this type", at, b.Type)
 	default:
@@ -290,19 +300,19 @@ func (a *ContractAPI) check(at string) []error {
 
 func (a *ContractAPI) secrets() map[string]string { return map[string]string{"token": a.TokenFile} }
 
-func (v *VersityGW) check(at string) []error {
-	faults := checkEndpoints(at+".endpoints", v.Endpoints)
-	if v.AdminURL != "" {
-		faults = append(faults, checkURL(at+".adminURL", v.AdminURL)...)
+func (g *Gateway) check(at string) []error {
+	faults := checkEndpoints(at+".endpoints", g.Endpoints)
+	if g.AdminURL != "" {
+		faults = append(faults, checkURL(at+".adminURL", g.AdminURL)...)
 	}
-	if _, err := ReadKeyPair(v.CredentialsFile); err != nil {
+	if _, err := ReadKeyPair(g.CredentialsFile); err != nil {
 		faults = append(faults, fmt.Errorf("%s.credentialsFile: %w", at, err))
 	}
-	return append(faults, checkSettleTime(at+".settleTime", v.SettleTime)...)
+	return append(faults, checkSettleTime(at+".settleTime", g.SettleTime)...)
 }
 
-func (v *VersityGW) secrets() map[string]string {
-	return map[string]string{"credentials": v.CredentialsFile}
+func (g *Gateway) secrets() map[string]string {
+	return map[string]string{"credentials": g.CredentialsFile}
 }
 
 func (i *IAM) check(at string) []error {

@@ -14,6 +14,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/contractapi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/iam"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/rgw"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/versitygw"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
@@ -91,6 +92,8 @@ func newProvider(b config.Backend, r reach) (contract.Provider, error) {
 		return newContractAPI(*b.ContractAPI, r)
 	case config.TypeIAM:
 		return newIAM(*b.IAM, r)
+	case config.TypeRGW:
+		return newRGW(*b.RGW, r)
 	case config.TypeVersityGW:
 		return newVersityGW(*b.VersityGW, r)
 	}
@@ -105,7 +108,17 @@ func newContractAPI(c config.ContractAPI, r reach) (contract.Provider, error) {
 	return contractapi.New(contractapi.Config{URL: c.URL, Token: token.Get, KeysReachAll: c.KeysReachAll, HTTP: r.client, Observe: r.observe})
 }
 
-func newVersityGW(c config.VersityGW, r reach) (contract.Provider, error) {
+func newRGW(c config.Gateway, r reach) (contract.Provider, error) {
+	key, err := openKey(c.CredentialsFile, r)
+	if err != nil {
+		return nil, err
+	}
+	return rgw.New(rgw.Config{
+		AdminURL: c.AdminURL, Endpoints: config.Storage(c.Endpoints), Credentials: key.Get, Settles: c.SettleTime, HTTP: r.client, Observe: r.observe,
+	}), nil
+}
+
+func newVersityGW(c config.Gateway, r reach) (contract.Provider, error) {
 	key, err := openKey(c.CredentialsFile, r)
 	if err != nil {
 		return nil, err

@@ -21,6 +21,10 @@ import (
 
 var ceph *harness.Ceph
 
+// storages are one of each type, which all tests share; they keep to contracts
+// of their own.
+var storages = map[string]*harness.Storage{}
+
 func TestMain(m *testing.M) {
 	code, err := setUp(m)
 	if err != nil {
@@ -44,6 +48,22 @@ func setUp(m *testing.M) (int, error) {
 	}
 	defer ceph.Kill()
 	fmt.Printf("the Ceph gateway answers after %.1f s\n", time.Since(began).Seconds())
+	for _, kind := range harness.StorageTypes {
+		if kind == "rgw" {
+			storages[kind] = harness.CephStorage(ceph)
+			continue
+		}
+		home, err := os.MkdirTemp(dir, kind)
+		if err != nil {
+			return 1, err
+		}
+		s, err := harness.StartStorage(ctx, kind, home)
+		if err != nil {
+			return 1, err
+		}
+		defer func() { s.Kill() }()
+		storages[kind] = s
+	}
 	return m.Run(), nil
 }
 

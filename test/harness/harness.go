@@ -296,6 +296,14 @@ func (d *Driver) Kill() {
 // ConfigText is a configuration with one backend, "main". Contracts is the
 // YAML of its contracts and whatever else belongs to the file's top level.
 func ConfigText(dir, api, tokenFile, contracts string) string {
+	return configText(dir, fmt.Sprintf(`type: contractapi
+    contractapi:
+      url: %s
+      tokenFile: %s`, api, tokenFile), contracts)
+}
+
+// configText is a configuration whose backend is given without its name.
+func configText(dir, backend, contracts string) string {
 	return fmt.Sprintf(`driver:
   name: contract.cosi.example.com
   owner: example-cluster
@@ -303,11 +311,8 @@ journal:
   file: %s
 backends:
   - name: main
-    type: contractapi
-    contractapi:
-      url: %s
-      tokenFile: %s
-%s`, filepath.Join(dir, "journal.log"), api, tokenFile, contracts)
+    %s
+%s`, filepath.Join(dir, "journal.log"), backend, contracts)
 }
 
 // InSecrets is a configuration with its journal moved to Kubernetes Secrets.

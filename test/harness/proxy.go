@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 )
@@ -22,6 +23,15 @@ const (
 	LoseAnswer
 	// LoseRequest: the service never hears.
 	LoseRequest
+	// CutAnswer: the service does it, and half of the answer arrives.
+	CutAnswer
+	// Busy: something in front of the service answers that it is unavailable for
+	// a second (HTTP 503).
+	Busy
+	// Throttled: the same, that there are too many calls (HTTP 429).
+	Throttled
+	// Broken: the same, that it has failed (HTTP 500).
+	Broken
 )
 
 // Line is what lies between a driver and its services: every call of the
@@ -50,8 +60,15 @@ func (l *Line) Proxy(t testing.TB, target, old, new string) string {
 			onLoss()
 			panic(http.ErrAbortHandler) // the connection is closed without a byte
 		}
-		if fate == LoseRequest {
+		switch fate {
+		case LoseRequest:
 			lose()
+		case Busy, Throttled, Broken:
+			if fate != Broken {
+				w.Header().Set("Retry-After", "1")
+			}
+			w.WriteHeader(map[Fate]int{Busy: http.StatusServiceUnavailable, Throttled: http.StatusTooManyRequests, Broken: http.StatusInternalServerError}[fate])
+			return
 		}
 		out := r.Clone(r.Context())
 		out.RequestURI, out.URL.Scheme, out.URL.Host = "", to.Scheme, to.Host
@@ -70,6 +87,12 @@ func (l *Line) Proxy(t testing.TB, target, old, new string) string {
 		if old != "" {
 			w.Header().Del("Content-Length")
 			body = bytes.ReplaceAll(body, []byte(old), []byte(new))
+		}
+		if fate == CutAnswer {
+			w.Header().Set("Content-Length", strconv.Itoa(len(body)+1))
+			w.WriteHeader(answer.StatusCode)
+			_, _ = w.Write(body[:len(body)/2])
+			panic(http.ErrAbortHandler)
 		}
 		w.WriteHeader(answer.StatusCode)
 		_, _ = w.Write(body)
