@@ -30,9 +30,11 @@ bin/grpcurl: test/tools/go.mod
 	@echo "Building grpcurl (about half a minute the first time) ..."
 	@CGO_ENABLED=0 $(GO) build -v -modfile=test/tools/go.mod -o $@ github.com/fullstorydev/grpcurl/cmd/grpcurl 2>&1 | $(PROGRESS)
 
+BACKEND ?= contractapi
+
 .PHONY: demo
-demo: build ## walk the main job on this machine, step by step
-	@$(GO) build -o bin/demo ./test/demo && bin/demo
+demo: build ## walk the main job on this machine, step by step; with BACKEND=iam, rgw or versitygw at another service
+	@$(GO) build -o bin/demo ./test/demo && bin/demo -backend $(BACKEND)
 
 .PHONY: run
 run: build bin/grpcurl ## leave contractd and the driver running, with lines to try

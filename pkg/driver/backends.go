@@ -40,6 +40,17 @@ func newBackends(ctx context.Context, c *config.Config, m *metrics.Metrics) (map
 	return out, nil
 }
 
+// Providers are what speaks to each storage service, by the backends' names: for
+// tools that look at what a driver has made.
+func Providers(ctx context.Context, c *config.Config) (map[string]contract.Provider, error) {
+	backends, err := newBackends(ctx, c, metrics.New())
+	out := make(map[string]contract.Provider, len(backends))
+	for name, b := range backends {
+		out[name] = b.Provider
+	}
+	return out, err
+}
+
 // reach is what every type of backend is made with.
 type reach struct {
 	owner   string

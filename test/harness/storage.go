@@ -16,8 +16,9 @@ type Storage struct {
 	API, S3 string
 	// Secrets are what the driver administers it with.
 	Secrets []string
-	// Kill ends it at once; Restart runs it again, with the same data at the same
+	// Stop ends it in order. Kill ends it at once; Restart runs it again, with the same data at the same
 	// addresses.
+	Stop    func() error
 	Kill    func()
 	Restart func(context.Context) error
 
@@ -42,6 +43,7 @@ func StartStorage(ctx context.Context, kind, dir string) (*Storage, error) {
 		}
 		s := CephStorage(ceph)
 		s.Kill = ceph.Kill
+		s.Stop = func() error { ceph.Kill(); return nil } // there is nothing to keep
 		return s, nil
 	}
 	return nil, fmt.Errorf("there is no storage service of type %q: %q", kind, StorageTypes)
@@ -60,6 +62,7 @@ func startContractAPI(ctx context.Context, dir string) (*Storage, error) {
 	s := &Storage{Type: "contractapi", API: c.API, S3: c.S3, Secrets: []string{c.Token}}
 	s.section = fmt.Sprintf("type: contractapi\n    contractapi: {url: $api, tokenFile: %q}", c.TokenFile)
 	s.Kill = func() { c.Kill() }
+	s.Stop = func() error { return c.Stop() }
 	s.Restart = func(ctx context.Context) error {
 		var err error
 		c, err = StartContractd(ctx, b, dir, "--api-address", s.API[len("http://"):], "--s3-address", s.S3[len("http://"):])
@@ -77,7 +80,7 @@ func startVersityGW(ctx context.Context, kind, dir string) (*Storage, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Storage{Type: kind, API: g.S3, S3: g.S3, Secrets: []string{g.Secret}, Kill: func() { g.Kill() }, Restart: g.Restart}
+	s := &Storage{Type: kind, API: g.S3, S3: g.S3, Secrets: []string{g.Secret}, Kill: func() { g.Kill() }, Stop: func() error { return g.Stop() }, Restart: g.Restart}
 	admin := "adminURL"
 	if kind == "iam" {
 		s.API, admin = g.IAM, "url"
