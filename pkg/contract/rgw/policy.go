@@ -1,7 +1,7 @@
 package rgw
 
 import (
-	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -63,20 +63,23 @@ func scopedPolicy(scope contract.Scope) (string, error) {
 	}
 	everything := []string{"s3:*"}
 	var reached []string
-	for i, b := range scope.Buckets {
+	wholes, within := map[cosi.AccessMode][]string{}, map[cosi.AccessMode][]string{}
+	for _, b := range scope.Buckets {
 		if strings.Contains(b.Prefix, ":") {
 			return "", fault.New(fault.FailedPrecondition, "the prefix %q has a colon, which the Ceph gateway's policies cannot name; choose another prefix", b.Prefix)
 		}
 		bucket := dialect.ResourcePrefix + b.Bucket
 		reached = append(reached, bucket, bucket+"/"+b.Prefix+"*")
-		if actions := deletes[b.Mode]; len(actions) > 0 {
+		wholes[b.Mode] = append(wholes[b.Mode], bucket)
+		within[b.Mode] = append(within[b.Mode], bucket, bucket+"/*")
+	}
+	for _, mode := range slices.Sorted(maps.Keys(wholes)) {
+		if actions := deletes[mode]; len(actions) > 0 {
 			// Whether several objects may be deleted in one request is asked of the
 			// bucket first, and then of each object.
-			statements = append(statements, policy.Statement{Sid: fmt.Sprintf("AllowDeleteMany%d", i), Effect: "Allow", Action: actions, Resource: []string{bucket}})
+			statements = append(statements, policy.Statement{Sid: "AllowDeleteMany" + string(mode), Effect: "Allow", Action: actions, Resource: wholes[mode]})
 		}
-		deny(policy.Statement{
-			Sid: fmt.Sprintf("DenyIn%d", i), Action: slices.Concat(denied[b.Mode], nobodys), Resource: []string{bucket, bucket + "/*"},
-		})
+		deny(policy.Statement{Sid: "Deny" + string(mode), Action: slices.Concat(denied[mode], nobodys), Resource: within[mode]})
 	}
 	deny(policy.Statement{Sid: "DenyElsewhere", Action: everything, NotResource: reached})
 	if len(scope.SourceAddresses) > 0 {
