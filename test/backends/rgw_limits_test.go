@@ -13,6 +13,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
@@ -458,23 +460,26 @@ func TestRGWCalls(t *testing.T) {
 }
 
 // Not parallel: the others wait until the gateway is back.
-func TestRGWRestart(t *testing.T) {
-	e := sign(t, "us-east-1")
-	b := e.bucket()
-	slot := label("s")
-	c := e.issue(slot, scopeOf(cosi.ReadWrite, b, ""))
-	e.must(put(e, c, b, "o"))
+func TestRGWRestarts(t *testing.T) {
+	l := run(t, storages["rgw"], nil).life()
+	must(t, l.create())
+	must(t, l.grant())
 	ceph.StopGateway()
-	_, err := e.provider.GetContract(e.Context(), e.name)
-	e.kind("GetContract of a gateway that is down", err, fault.Unavailable)
-	e.kind("Check of a gateway that is down", e.provider.Check(e.Context()), fault.Unavailable)
-	e.kind("CreateBucket at a gateway that is down", e.engine.Create(e.Context(), label("b"), params.Bucket{Contract: e.name}), fault.Unavailable)
-	e.must(ceph.RestartGateway(context.WithoutCancel(e.Context()))) // it outlives the test
-	e.must(e.provider.Check(e.Context()))
-	e.allowed("get with the key from before", get(e, c, b, "o"))
-	keys, err := e.provider.ListKeys(e.Context(), e.name, slot)
-	e.must(err)
-	if len(keys) != 1 {
-		e.Errorf("%d keys, want the one from before", len(keys))
+	other := l.life()
+	other.contract = l.contract
+	if err := other.create(); status.Code(err) != codes.Unavailable {
+		t.Errorf("a bucket at a gateway that is down: %v", err)
+	}
+	if err := l.grant(); err != nil {
+		t.Errorf("a repeated grant while the gateway is down: %v", err)
+	}
+	must(t, ceph.RestartGateway(context.WithoutCancel(t.Context()))) // it outlives the test
+	must(t, again(other.create))
+	must(t, again(l.grant))
+	must(t, l.use())
+	must(t, again(l.revoke))
+	l.refused()
+	for _, l := range []*life{l, other} {
+		must(t, again(l.delete))
 	}
 }
