@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
@@ -73,7 +75,11 @@ func (d Dialect) Allow(sid string, scope contract.Scope, principals ...string) (
 	}
 	var out []Statement
 	for mode, buckets := range grouped(scope.Buckets) {
-		for prefix, names := range buckets {
+		for i, prefix := range slices.Sorted(maps.Keys(buckets)) {
+			names, part := buckets[prefix], ""
+			if i > 0 { // a Sid is there once
+				part = strconv.Itoa(i)
+			}
 			if strings.ContainsAny(prefix, "*?$") {
 				return nil, fault.New(fault.FailedPrecondition, "the prefix %q has a character (one of *, ? and $) that policies read as a pattern; choose another prefix", prefix)
 			}
@@ -86,7 +92,7 @@ func (d Dialect) Allow(sid string, scope contract.Scope, principals ...string) (
 				if len(actions) == 0 {
 					return
 				}
-				s := Statement{Sid: sid + kind + string(mode), Effect: "Allow", Resource: resources, Condition: merged(condition, more)}
+				s := Statement{Sid: sid + kind + string(mode) + part, Effect: "Allow", Resource: resources, Condition: merged(condition, more)}
 				for _, a := range actions {
 					s.Action = append(s.Action, d.ActionPrefix+a)
 				}
@@ -112,8 +118,7 @@ func (d Dialect) Allow(sid string, scope contract.Scope, principals ...string) (
 	return out, nil
 }
 
-// grouped are the buckets of a scope by mode and prefix. A scope is one
-// class's, so it has one prefix.
+// grouped are the buckets of a scope by mode and prefix.
 func grouped(buckets []contract.BucketScope) map[cosi.AccessMode]map[string][]string {
 	out := map[cosi.AccessMode]map[string][]string{}
 	for _, b := range buckets {

@@ -174,6 +174,29 @@ func TestAnotherDialect(t *testing.T) {
 	}
 }
 
+// Each statement has a Sid of its own, or one would take the place of another.
+func TestAllowSids(t *testing.T) {
+	t.Parallel()
+	scope := contract.Scope{}
+	for _, prefix := range []string{"", "a/", "b/"} {
+		for _, mode := range []cosi.AccessMode{cosi.ReadOnly, cosi.ReadWrite, cosi.WriteOnly} {
+			scope.Buckets = append(scope.Buckets, contract.BucketScope{Bucket: "of-" + strings.ToLower(string(mode)), Prefix: prefix, Mode: mode})
+		}
+	}
+	statements, err := policy.AWS().Allow("S", scope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := policy.Parse("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc.Set("", statements...)
+	if all := func(string) bool { return true }; !doc.HasExactly(all, statements) {
+		t.Errorf("%d statements became %d", len(statements), len(doc.Statements(all)))
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add(foreign)
 	f.Add(`{"Statement":{}}`)

@@ -19,8 +19,8 @@
 // The driver chooses a key's id and leaves its secret to the gateway, which
 // could take that too, but writes it into its log.
 //
-// What the gateway's addresses are compared with, and whether those in front of
-// a proxy count, is the gateway's to know (rgw remote addr param).
+// Release 16 drops a user's policies with every other change of the user. So
+// policies are written last, and the changes are few.
 package rgw
 
 import (
