@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"testing"
 )
 
 // Storage is a storage service of some type that runs on this machine.
@@ -113,4 +114,26 @@ func (s *Storage) Config(dir, api, s3, contracts string) string {
 func (s *Storage) WriteConfig(dir, contracts string) (string, error) {
 	file := filepath.Join(dir, "config.yaml")
 	return file, os.WriteFile(file, []byte(s.Config(dir, s.API, s.S3, contracts)), 0o600)
+}
+
+// HoldTable compares a table of a page, between its marks, with what it has to
+// be; with update it writes it.
+func HoldTable(t testing.TB, path, text, name, table string, update bool) {
+	t.Helper()
+	begin := strings.Index(text, "<!-- "+name+":")
+	if begin < 0 {
+		t.Fatalf("%s has no mark %q", path, name)
+	}
+	begin += strings.Index(text[begin:], "\n") + 1
+	end := begin + strings.Index(text[begin:], "<!-- end -->")
+	if text[begin:end] == table {
+		return
+	}
+	if !update {
+		t.Errorf("the table %q of %s is stale, run with -update:\n%s\nwant\n%s", name, filepath.Base(path), text[begin:end], table)
+		return
+	}
+	if err := os.WriteFile(path, []byte(text[:begin]+table+text[end:]), 0o644); err != nil {
+		t.Error(err)
+	}
 }
