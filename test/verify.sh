@@ -12,7 +12,7 @@ git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' 
 	fi
 done
 make -s -C "$copy" generate
-for module in . cmd/contractd test/deploy test/e2e test/tools; do
+for module in . cmd/contractd test/deploy test/e2e test/tools test/versitygw; do
 	(cd "$copy/$module" && go mod tidy)
 done
 stale=0
@@ -31,5 +31,6 @@ go vet ./...
 (cd cmd/contractd && go vet ./...)
 (cd test/deploy && go vet ./...)
 (cd test/e2e && go vet ./...)
+(cd test/versitygw && go vet ./...)
 [ "$stale" = 0 ] && echo "nothing is stale"
 exit "$stale"
