@@ -74,8 +74,8 @@ fuzz: ## fuzz whatever parses, and the server with random messages, FUZZTIME (10
 		done; done
 
 .PHONY: bench
-bench: build ## measure the driver beside the bare calls, and in a cluster with KUBECONFIG_FILE=...; writes test/bench/RESULTS.md and .json
-	@$(GO) build -o bin/bench ./test/bench && bin/bench $(if $(KUBECONFIG_FILE),-kubeconfig $(KUBECONFIG_FILE))
+bench: build ## measure the driver beside the bare calls, and in a cluster with KUBECONFIG_FILE=...; writes test/bench/RESULTS.md and .json, or prints with BACKEND=...
+	@$(GO) build -o bin/bench ./test/bench && bin/bench -backend $(BACKEND) $(if $(KUBECONFIG_FILE),-kubeconfig $(KUBECONFIG_FILE))
 
 .PHONY: generate
 generate: ## write all that is generated, without a network

@@ -12,6 +12,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -63,12 +64,17 @@ func main() {
 	flag.IntVar(&o.serial, "serial", 600, "cycles at concurrency 1, of each side")
 	flag.IntVar(&o.parallel, "parallel", 4800, "cycles at concurrency 16, of each side")
 	flag.IntVar(&o.live, "live", 2000, "buckets and keys for the growth and memory figures, of each side")
+	flag.StringVar(&o.backend, "backend", "contractapi", "`type` of the storage service; of another than contractapi only the calls are measured, and printed")
 	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that reaches a cluster, in which the journal in Secrets is measured as well")
 	flag.StringVar(&o.namespace, "namespace", "contract-cosi", "`namespace` there, which must exist")
 	flag.StringVar(&o.out, "out", "", "`directory` for RESULTS.md and results.json; default is the command's own")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout, o)
+	measure := run
+	if o.backend != "contractapi" {
+		measure = runBackend
+	}
+	err := measure(ctx, os.Stdout, o)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -79,6 +85,7 @@ func main() {
 type options struct {
 	serial, parallel, live     int
 	kubeconfig, namespace, out string
+	backend                    string
 }
 
 // ops are the steps of a cycle.
@@ -210,7 +217,7 @@ func (d *driven) do(ctx context.Context, op, name string) error {
 
 // floor are the bare calls and the bare disk.
 type floor struct {
-	provider *contractapi.Provider
+	provider contract.Provider
 	engine   *bucket.Engine
 	files    chan *os.File // one for each caller, as appending to one would queue them
 }
@@ -223,18 +230,27 @@ func newFloor(ctx context.Context, service *harness.Contractd, dir string) (*flo
 	if err != nil {
 		return nil, err
 	}
-	signed, err := provider.EnsureContract(ctx, contract.Spec{Name: floorContract, Owner: "bench"})
+	return floorAt(ctx, provider, client, dir, "bench")
+}
+
+// floorAt is the floor at any service, under a contract of the driver's owner.
+func floorAt(ctx context.Context, provider contract.Provider, client *http.Client, dir, owner string) (*floor, error) {
+	signed, err := provider.EnsureContract(ctx, contract.Spec{Name: floorContract, Owner: owner})
 	if err != nil {
 		return nil, err
 	}
-	key, err := provider.IssueKey(ctx, contract.IssueKeyRequest{Contract: floorContract, Slot: cosi.ContractSlot, Proposed: secret.KeyPair{AccessKeyID: "floor"}})
+	key, err := provider.IssueKey(ctx, contract.IssueKeyRequest{Contract: floorContract, Slot: cosi.ContractSlot, Proposed: proposed("floor")})
 	if err != nil {
 		return nil, err
 	}
+	can := provider.Capabilities()
 	f := &floor{
 		provider: provider,
-		engine:   bucket.New(bucket.Config{Endpoint: signed.Endpoints[0], Key: key, Owner: "bench", HTTP: client, Observe: nobody}),
-		files:    make(chan *os.File, parallelism),
+		engine: bucket.New(bucket.Config{
+			Endpoint: signed.Endpoints[0], Key: key, Owner: owner, OwnerNeedsPolicy: can.OwnerNeedsPolicy, TagsLater: can.TagsLater,
+			HTTP: client, Observe: func(string, error) {},
+		}),
+		files: make(chan *os.File, parallelism),
 	}
 	for i := range parallelism {
 		file, err := os.OpenFile(filepath.Join(dir, "floor-"+strconv.Itoa(i)), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -244,6 +260,10 @@ func newFloor(ctx context.Context, service *harness.Contractd, dir string) (*flo
 		f.files <- file
 	}
 	return f, nil
+}
+
+func proposed(id string) secret.KeyPair {
+	return secret.KeyPair{AccessKeyID: id, SecretAccessKey: secret.New(rand.Text() + rand.Text())}
 }
 
 func (f *floor) fsyncedWrites(n int) error {
@@ -273,7 +293,7 @@ func (f *floor) call(ctx context.Context, op, name string) error {
 	case "create":
 		return f.engine.Create(ctx, name, params.Bucket{Contract: floorContract, OnDelete: params.Refuse})
 	case "grant":
-		proposed := secret.KeyPair{AccessKeyID: "ba-" + name}
+		proposed := proposed("ba-" + name)
 		_, err := f.provider.IssueKey(ctx, contract.IssueKeyRequest{
 			Contract: floorContract, Slot: "ba-" + name, Proposed: proposed,
 			Scope: &contract.Scope{Buckets: []contract.BucketScope{{Bucket: name, Mode: cosi.ReadWrite}}},
@@ -281,7 +301,10 @@ func (f *floor) call(ctx context.Context, op, name string) error {
 		if err != nil {
 			return err
 		}
-		return f.provider.AcknowledgeKey(ctx, floorContract, proposed)
+		if a, ok := f.provider.(contract.Acknowledger); ok {
+			return a.AcknowledgeKey(ctx, floorContract, proposed)
+		}
+		return nil
 	case "revoke":
 		return f.provider.RevokeKey(ctx, floorContract, "ba-"+name, "")
 	case "delete":
