@@ -36,41 +36,55 @@ type grant struct {
 // acl sets the canned ACL by its name and explicit grants as a document: the
 // grant headers are written differently at each service, and some let them
 // replace the owner's own entry.
-func (e *Engine) acl(ctx context.Context, name string, spec params.Bucket) option {
-	want := cannedGrants[spec.ACL]
+func (e *Engine) acl(name string, spec params.Bucket) option {
+	grants := cannedGrants[spec.ACL]
 	if spec.ACL == "" {
-		want = explicitGrants(spec.Grants)
+		grants = explicitGrants(spec.Grants)
 	}
-	read := func() (*s3.GetBucketAclOutput, error) {
+	read := func(ctx context.Context) (*s3.GetBucketAclOutput, error) {
 		have, err := e.s3.GetBucketAcl(ctx, &s3.GetBucketAclInput{Bucket: &name})
 		if err == nil && have.Owner == nil {
 			return nil, fault.New(fault.Unsupported, "the storage names no owner in its ACL, so it cannot be edited; leave acl and the grants out of the class")
 		}
 		return have, classify(err, "GetBucketAcl")
 	}
-	return option{
-		name:   "acl",
-		wanted: spec.ACL != "" || len(want) > 0,
-		differs: func() (bool, error) {
-			have, err := read()
+	o := option{
+		name: "acl",
+		none: grantText(nil),
+		read: func(ctx context.Context) (string, error) {
+			have, err := read(ctx)
 			if err != nil {
-				return false, err
+				return "", err
 			}
-			return !sameGrants(othersGrants(have), want), nil
+			return grantText(othersGrants(have)), nil
 		},
-		write: func() error {
+		write: func(ctx context.Context) error {
 			in := &s3.PutBucketAclInput{Bucket: &name, ACL: types.BucketCannedACL(spec.ACL)}
 			if spec.ACL == "" {
-				have, err := read()
+				have, err := read(ctx)
 				if err != nil {
 					return err
 				}
-				in.AccessControlPolicy = document(have.Owner, want)
+				in.AccessControlPolicy = document(have.Owner, grants)
 			}
 			_, err := e.s3.PutBucketAcl(ctx, in)
+			if code(err) == "AccessControlListNotSupported" && spec.ObjectOwnership == "" { // the bucket was not made with this class
+				if err := e.putOwnership(ctx, name, ownership(spec)); err != nil {
+					return err
+				}
+				_, err = e.s3.PutBucketAcl(ctx, in)
+			}
+			return classify(err, "PutBucketAcl")
+		},
+		remove: func(ctx context.Context) error {
+			_, err := e.s3.PutBucketAcl(ctx, &s3.PutBucketAclInput{Bucket: &name, ACL: types.BucketCannedACLPrivate})
 			return classify(err, "PutBucketAcl")
 		},
 	}
+	if spec.ACL != "" || len(grants) > 0 {
+		o.want = grantText(grants)
+	}
+	return o
 }
 
 func explicitGrants(g params.Grants) []grant {
@@ -136,13 +150,12 @@ func granteeOf(g *types.Grantee) string {
 	return "id=" + aws.ToString(g.ID)
 }
 
-func sameGrants(a, b []grant) bool {
-	order := func(list []grant) []grant {
-		list = slices.Clone(list)
-		slices.SortFunc(list, func(x, y grant) int {
-			return strings.Compare(x.grantee+string(x.permission), y.grantee+string(y.permission))
-		})
-		return slices.Compact(list)
+// grantText is a list of grants in the order of the text.
+func grantText(grants []grant) string {
+	lines := make([]string, len(grants))
+	for i, g := range grants {
+		lines[i] = string(g.permission) + " " + g.grantee
 	}
-	return slices.Equal(order(a), order(b))
+	slices.Sort(lines)
+	return "[" + strings.Join(slices.Compact(lines), ", ") + "]"
 }

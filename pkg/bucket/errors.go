@@ -21,6 +21,8 @@ var kinds = map[string]fault.Kind{
 	"BucketNotEmpty":                      fault.FailedPrecondition,
 	"VersionedBucketNotEmpty":             fault.FailedPrecondition,
 	"InvalidBucketState":                  fault.FailedPrecondition,
+	"AccessControlListNotSupported":       fault.FailedPrecondition,
+	"InvalidBucketAclWithObjectOwnership": fault.FailedPrecondition,
 	"RequestTimeTooSkewed":                fault.FailedPrecondition,
 	"TooManyBuckets":                      fault.LimitExceeded,
 	"QuotaExceeded":                       fault.LimitExceeded,
@@ -41,8 +43,6 @@ var kinds = map[string]fault.Kind{
 	"MalformedXML":                        fault.InvalidArgument,
 	"UnresolvableGrantByEmailAddress":     fault.InvalidArgument,
 	"IllegalLocationConstraintException":  fault.InvalidArgument,
-	"AccessControlListNotSupported":       fault.Unsupported,
-	"InvalidBucketAclWithObjectOwnership": fault.Unsupported,
 	"MethodNotAllowed":                    fault.Unsupported,
 	"NotImplemented":                      fault.Unsupported,
 	"SlowDown":                            fault.RateLimited,
@@ -58,11 +58,12 @@ var kinds = map[string]fault.Kind{
 
 // cures are what to do, where the code says it.
 var cures = map[string]string{
-	"BucketAlreadyExists":     "the name is taken by another contract of the service; choose another name",
-	"BucketNotEmpty":          "it still holds objects; delete them, or let its BucketClass say onDelete: empty",
-	"VersionedBucketNotEmpty": "it still holds versions of objects; delete them, or let its BucketClass say onDelete: empty",
-	"RequestTimeTooSkewed":    "set the clock of the driver's node",
-	"TooManyBuckets":          "the contract's bucket limit is reached; delete a bucket or raise the limit",
+	"BucketAlreadyExists":           "the name is taken by another contract of the service; choose another name",
+	"BucketNotEmpty":                "it still holds objects; delete them, or let its BucketClass say onDelete: empty",
+	"VersionedBucketNotEmpty":       "it still holds versions of objects; delete them, or let its BucketClass say onDelete: empty",
+	"AccessControlListNotSupported": "ACLs are off in this bucket; let the class say objectOwnership: BucketOwnerPreferred, or leave acl and the grants out of it",
+	"RequestTimeTooSkewed":          "set the clock of the driver's node",
+	"TooManyBuckets":                "the contract's bucket limit is reached; delete a bucket or raise the limit",
 }
 
 // code is S3's own code of an error, "" if the error is not S3's answer.

@@ -11,45 +11,68 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
 )
 
+// policyVersion is the language of what the driver writes (Amazon S3 User
+// Guide, "Policy version").
+const policyVersion = "2012-10-17"
+
 // policy is the class's policy. The statements by which the driver gives keys
 // their rights may stand in the same document: they are not the class's, and
 // stay.
-func (e *Engine) policy(ctx context.Context, name string, spec params.Bucket) option {
+func (e *Engine) policy(name string, spec params.Bucket) option {
 	want := spec.PolicyFor(name)
 	var grants policy.Document // of the bucket as it was read; a fresh one has none
+	read := func(ctx context.Context) (string, error) {
+		have, err := e.s3.GetBucketPolicy(ctx, &s3.GetBucketPolicyInput{Bucket: &name})
+		if found, err := has(err, "GetBucketPolicy"); !found {
+			return "", err
+		}
+		doc, err := policy.Parse(aws.ToString(have.Policy))
+		if err != nil {
+			return aws.ToString(have.Policy), nil // nothing of the driver's is in it
+		}
+		grants.Take(doc, policy.Own)
+		doc.Remove(policy.Own)
+		text := doc.String()
+		if canonical, err := params.CanonicalPolicy(text); doc.Empty() {
+			text = ""
+		} else if err == nil {
+			text = canonical
+		}
+		if e.needsPolicy && !grants.Has(policy.AWS().Owner(name, e.accessKeyID)) {
+			text += " (and locks the contract out)"
+		}
+		return text, nil
+	}
+	write := func(ctx context.Context, class string) error {
+		doc, err := policy.Parse(class)
+		if err != nil {
+			return fault.Wrap(fault.InvalidArgument, err, "%s", err)
+		}
+		if class == "" {
+			doc.Set(policyVersion)
+		}
+		doc.Take(&grants, policy.Own)
+		if doc.Empty() {
+			_, err := e.s3.DeleteBucketPolicy(ctx, &s3.DeleteBucketPolicyInput{Bucket: &name})
+			return removed(err, "DeleteBucketPolicy")
+		}
+		if e.needsPolicy {
+			doc.Set("", policy.AWS().Owner(name, e.accessKeyID))
+		}
+		text := doc.String()
+		_, err = e.s3.PutBucketPolicy(ctx, &s3.PutBucketPolicyInput{Bucket: &name, Policy: &text})
+		return classify(err, "PutBucketPolicy")
+	}
 	return option{
-		name:   "policy",
-		wanted: want != "",
-		differs: func() (bool, error) {
-			have, err := e.s3.GetBucketPolicy(ctx, &s3.GetBucketPolicyInput{Bucket: &name})
-			if code(err) == "NoSuchBucketPolicy" {
-				return true, nil
+		name:  "policy",
+		want:  want,
+		read:  read,
+		write: func(ctx context.Context) error { return write(ctx, want) },
+		remove: func(ctx context.Context) error {
+			if _, err := read(ctx); err != nil {
+				return err
 			}
-			if err != nil {
-				return false, classify(err, "GetBucketPolicy")
-			}
-			doc, err := policy.Parse(aws.ToString(have.Policy))
-			if err != nil {
-				return true, nil // nothing of the driver's is in it
-			}
-			grants.Take(doc, policy.Own)
-			doc.Remove(policy.Own)
-			canonical, err := params.CanonicalPolicy(doc.String())
-			lockedOut := e.needsPolicy && !grants.Has(policy.AWS().Owner(name, e.accessKeyID))
-			return err != nil || canonical != want || lockedOut, nil
-		},
-		write: func() error {
-			doc, err := policy.Parse(want)
-			if err != nil {
-				return fault.Wrap(fault.InvalidArgument, err, "%s", err)
-			}
-			doc.Take(&grants, policy.Own)
-			if e.needsPolicy {
-				doc.Set("", policy.AWS().Owner(name, e.accessKeyID))
-			}
-			text := doc.String()
-			_, err = e.s3.PutBucketPolicy(ctx, &s3.PutBucketPolicyInput{Bucket: &name, Policy: &text})
-			return classify(err, "PutBucketPolicy")
+			return write(ctx, "")
 		},
 	}
 }

@@ -105,6 +105,8 @@ type Capabilities struct {
 	// TagsLater: a bucket takes tags when it is there, and none with the request
 	// that makes it.
 	TagsLater bool
+	// Placements: a bucket's place can be named with its region.
+	Placements bool
 	// Suspend: a contract can be suspended.
 	Suspend bool
 	// Quota: the bounds that a contract can have.

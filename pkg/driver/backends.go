@@ -84,13 +84,13 @@ func newBackend(ctx context.Context, b config.Backend, owner string, observe fun
 	if err != nil {
 		return provisioner.Backend{}, err
 	}
-	can := provider.Capabilities()
+	can, features := provider.Capabilities(), &bucket.Features{}
 	return provisioner.Backend{
 		Provider: provider,
 		Engine: func(at cosi.Endpoint, key secret.KeyPair, mark string) *bucket.Engine {
 			return bucket.New(bucket.Config{
-				Endpoint: at, Key: key, Owner: mark, OwnerNeedsPolicy: can.OwnerNeedsPolicy, TagsLater: can.TagsLater,
-				HTTP: r.client, Observe: observe,
+				Endpoint: at, Key: key, Owner: mark, HTTP: r.client, Observe: observe, Features: features,
+				OwnerNeedsPolicy: can.OwnerNeedsPolicy, TagsLater: can.TagsLater, Placements: can.Placements,
 			})
 		},
 	}, nil

@@ -44,30 +44,53 @@ const (
 // Grants are the explicit ACL grants of a bucket: each a list of grantees in
 // S3's notation, `id=…`, `uri=…` or `emailAddress=…`, sorted.
 type Grants struct {
-	Read        []string `json:"read,omitempty"`
-	Write       []string `json:"write,omitempty"`
-	ReadACP     []string `json:"readACP,omitempty"`
-	WriteACP    []string `json:"writeACP,omitempty"`
-	FullControl []string `json:"fullControl,omitempty"`
+	Read        []string `json:"grantRead,omitempty"`
+	Write       []string `json:"grantWrite,omitempty"`
+	ReadACP     []string `json:"grantReadACP,omitempty"`
+	WriteACP    []string `json:"grantWriteACP,omitempty"`
+	FullControl []string `json:"grantFullControl,omitempty"`
 }
 
-// IsZero reports whether nobody is granted anything.
-func (g Grants) IsZero() bool {
+// Nobody reports whether nobody is granted anything.
+func (g Grants) Nobody() bool {
 	return len(g.Read)+len(g.Write)+len(g.ReadACP)+len(g.WriteACP)+len(g.FullControl) == 0
 }
 
 // Bucket is what a BucketClass asks for. Its JSON form is what the journal
 // keeps and what a repeated request is compared with, so two classes that mean
-// the same are equal: lists are sorted and documents are in canonical JSON.
+// the same are equal: lists are sorted and documents are in canonical JSON. The
+// fields of the JSON are called as the parameters are.
 type Bucket struct {
-	Contract   string            `json:"contract"`
-	Region     string            `json:"region,omitempty"`
-	ACL        string            `json:"acl,omitempty"`
-	Grants     Grants            `json:"grants,omitzero"`
-	Policy     string            `json:"policy,omitempty"` // canonical JSON, ${bucket} not yet replaced
-	Versioning string            `json:"versioning,omitempty"`
-	Tags       map[string]string `json:"tags,omitempty"`
-	OnDelete   OnDelete          `json:"onDelete"`
+	Contract  string `json:"contract"`
+	Region    string `json:"region,omitempty"`
+	Placement string `json:"placement,omitempty"`
+
+	ObjectOwnership string `json:"objectOwnership,omitempty"`
+	// BlockPublicAccess is nil if the class does not say, empty for none.
+	BlockPublicAccess []string `json:"blockPublicAccess,omitzero"`
+	ACL               string   `json:"acl,omitempty"`
+	Grants
+	Policy string `json:"policy,omitempty"` // canonical JSON, names not yet replaced
+
+	Versioning string `json:"versioning,omitempty"`
+	ObjectLock string `json:"objectLock,omitempty"`
+
+	ExpireAfterDays           int32  `json:"expireAfterDays,omitempty"`
+	NoncurrentExpireAfterDays int32  `json:"noncurrentExpireAfterDays,omitempty"`
+	AbortUploadsAfterDays     int32  `json:"abortUploadsAfterDays,omitempty"`
+	Lifecycle                 string `json:"lifecycle,omitempty"` // canonical JSON; see LifecycleDocument
+
+	CORSOrigins []string `json:"corsOrigins,omitempty"`
+	CORSMethods []string `json:"corsMethods,omitempty"`
+	CORS        string   `json:"cors,omitempty"` // canonical JSON; see CORSDocument
+
+	Encryption   string            `json:"encryption,omitempty"`
+	KMSKey       string            `json:"kmsKey,omitempty"`
+	WebsiteIndex string            `json:"websiteIndex,omitempty"`
+	WebsiteError string            `json:"websiteError,omitempty"`
+	RequestPayer string            `json:"requestPayer,omitempty"`
+	Tags         map[string]string `json:"tags,omitempty"`
+	OnDelete     OnDelete          `json:"onDelete"`
 }
 
 // Access is what a BucketAccessClass asks for.
@@ -95,6 +118,11 @@ type Parameter struct {
 	Check Check
 	// Excludes are parameters that cannot stand beside this one.
 	Excludes []string
+	// Needs is a parameter that this one is nothing without; "" for none.
+	Needs string
+	// TestedOn are the servers that its tests run on; test/options holds the
+	// table to them.
+	TestedOn []string
 }
 
 // row adds to a Parameter how its value gets into T.
@@ -107,8 +135,54 @@ type row[T any] struct {
 // InvalidArgument that names every fault.
 func ParseBucket(in map[string]string) (Bucket, error) {
 	out := Bucket{OnDelete: Refuse}
-	errs := bucketTable.parse(in, &out)
+	errs := append(bucketTable.parse(in, &out), contradictions(out)...)
 	return out, invalid(BucketClass, errs)
+}
+
+// contradictions are values that are good one by one and not together. Only the
+// driver tells them.
+func contradictions(b Bucket) []error {
+	var errs []error
+	contradict := func(a, b string) { errs = append(errs, fmt.Errorf("%s and %s contradict each other", a, b)) }
+	if b.ObjectLock != "" && b.Versioning == suspended {
+		contradict("objectLock", "versioning: "+suspended)
+	}
+	hasACL := b.ACL != "" && b.ACL != "private" || !b.Grants.Nobody()
+	if hasACL && b.ObjectOwnership == ownershipEnforced {
+		contradict("an ACL", "objectOwnership: "+ownershipEnforced)
+	}
+	for _, opens := range b.Public() {
+		block := "BlockPublicAcls"
+		if opens == "policy" {
+			block = "BlockPublicPolicy"
+		}
+		if slices.Contains(b.BlockPublicAccess, block) {
+			contradict(opens+" for everybody", "blockPublicAccess: "+block)
+		}
+	}
+	return errs
+}
+
+// Public names the parameters with which the class opens the bucket to
+// everybody: an ACL for S3's groups of all users, or a policy that allows
+// something to every principal.
+func (b Bucket) Public() []string {
+	var out []string
+	if b.ACL != "" && b.ACL != "private" {
+		out = append(out, "acl")
+	}
+	for _, g := range []struct {
+		name string
+		who  []string
+	}{{"grantRead", b.Read}, {"grantWrite", b.Write}, {"grantReadACP", b.ReadACP}, {"grantWriteACP", b.WriteACP}, {"grantFullControl", b.FullControl}} {
+		if slices.ContainsFunc(g.who, func(w string) bool { return strings.HasPrefix(w, "uri=") }) {
+			out = append(out, g.name)
+		}
+	}
+	if everybody(b.Policy) {
+		out = append(out, "policy")
+	}
+	return out
 }
 
 // Empties reports whether the parameters of a Bucket object say that its
@@ -173,6 +247,9 @@ func (t table[T]) parse(in map[string]string, out *T) []error {
 		}
 		for _, f := range faults {
 			errs = append(errs, fmt.Errorf("%s: %s", r.Name, f))
+		}
+		if _, given := in[r.Needs]; r.Needs != "" && !given {
+			errs = append(errs, fmt.Errorf("%s needs %s", r.Name, r.Needs))
 		}
 		for _, other := range r.Excludes {
 			if _, both := in[other]; both {

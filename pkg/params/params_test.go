@@ -66,7 +66,7 @@ func TestParseReportsEveryFault(t *testing.T) {
 	}{
 		"nothing":       {map[string]string{}, []string{"contract is missing"}},
 		"near":          {map[string]string{"contract": "c", "Region": "x", "versionning": "Enabled"}, []string{`"Region" is unknown; did you mean region?`, `"versionning" is unknown; did you mean versioning?`}},
-		"far":           {map[string]string{"contract": "c", "replicationFactor": "3"}, []string{`"replicationFactor" is unknown; known are acl, contract`}},
+		"far":           {map[string]string{"contract": "c", "replicationFactor": "3"}, []string{`"replicationFactor" is unknown; known are abortUploadsAfterDays, acl`}},
 		"all at once":   {map[string]string{"contract": "Team A", "acl": "open", "onDelete": "purge", "versioning": "on", "policy": "{", "tags": "x"}, []string{"contract:", "acl:", "onDelete:", "versioning:", "policy:", "tags:"}},
 		"acl and grant": {map[string]string{"contract": "c", "acl": "private", "grantRead": "id=a"}, []string{"exclude each other"}},
 		"grantee":       {map[string]string{"contract": "c", "grantWrite": "alice"}, []string{"grantWrite:", `"alice" is not id=`}},

@@ -10,9 +10,12 @@ func Reference() string {
 	var b strings.Builder
 	b.WriteString("# Class parameters\n\n")
 	b.WriteString("<!-- Written by `make generate` from the table in pkg/params; edit that. -->\n\n")
-	b.WriteString("Keys are case-sensitive and an unknown key is refused. One message reports all the faults of a class.\n")
+	b.WriteString("Keys are case-sensitive and an unknown key is refused. One message reports all the faults of a class. What a storage\n" +
+		"service does not have is refused with the parameter's name, and nothing is made.\n\n" +
+		"The last column names the servers that the tests of a parameter run on: versitygw 1.8.0, as contractd runs it, Ceph's\n" +
+		"radosgw 16.2.15, and a fake that keeps state.\n")
 	for _, class := range []Class{BucketClass, BucketAccessClass} {
-		fmt.Fprintf(&b, "\n## %s\n\n| parameter | value | default | meaning |\n|---|---|---|---|\n", class)
+		fmt.Fprintf(&b, "\n## %s\n\n| parameter | value | default | meaning | tested on |\n|---|---|---|---|---|\n", class)
 		for _, p := range Table() {
 			if p.Class != class {
 				continue
@@ -21,7 +24,7 @@ func Reference() string {
 			if p.Required {
 				def = "required"
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", p.Name, p.Type, def, p.Text)
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", p.Name, p.Type, def, p.Text, strings.Join(p.TestedOn, ", "))
 		}
 	}
 	return b.String()

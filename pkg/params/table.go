@@ -1,9 +1,9 @@
 package params
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
@@ -18,7 +18,40 @@ const (
 	maxGrantees    = 100  // Amazon S3 User Guide, "Access control list overview": 100 grants
 	maxPrefixBytes = 1024 // the longest object key
 	maxSourceIPs   = 64
+	maxCORS        = 64   // origins of a class
+	maxKMSKey      = 2048 // AWS KMS API reference, KeyId
 )
+
+// The servers of the tests: versitygw, as contractd runs it, Ceph's radosgw, and
+// for what neither has a fake that keeps state.
+var (
+	onVersitygw = []string{"versitygw"}
+	onAll       = []string{"versitygw", "radosgw", "fake"}
+	onCeph      = []string{"radosgw", "fake"}
+	onGateway   = []string{"versitygw", "fake"}
+	onFake      = []string{"fake"}
+)
+
+// Words of S3 that the table and the checks across parameters share.
+const (
+	ownershipEnforced = "BucketOwnerEnforced"
+	suspended         = "Suspended"
+	kms               = "aws:kms"
+)
+
+// publicBlocks are the parts of a public access block, as S3 names them.
+var publicBlocks = []string{"BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls", "RestrictPublicBuckets"}
+
+const document = "JSON document, at most 20 KiB"
+
+// object is what can be said as data of a document of JSON with one field; what
+// it says is for the functions of documents.go to read.
+func object(field string) Check {
+	return Check{MaxBytes: maxPolicyBytes, Rules: []Rule{
+		{Pattern: `[ \t\r\n]*\{.*\}[ \t\r\n]*`, Fault: "is not a JSON object"},
+		{Pattern: `.*(` + field + `|\\u).*`, Fault: "has no " + field},
+	}}
+}
 
 const grantees = "comma-separated `id=…`, `uri=…` or `emailAddress=…`"
 
@@ -31,16 +64,27 @@ var bucketTable = newTable(bucketRows())
 func bucketRows() []row[Bucket] {
 	grant := func(name, permission string, list func(*Grants) *[]string) row[Bucket] {
 		return row[Bucket]{
-			Parameter{Name: name, Class: BucketClass, Type: grantees, Text: "grants " + permission + " on the bucket to others by ACL",
+			Parameter{Name: name, Class: BucketClass, TestedOn: onVersitygw, Type: grantees, Text: "grants " + permission + " on the bucket to others by ACL",
 				Check: Check{List: true, MaxItems: maxGrantees, Rules: []Rule{
 					{Pattern: `(id|uri|emailAddress)="*[^"].*`, Fault: "is not id=…, uri=… or emailAddress=…"},
 				}}},
 			func(b *Bucket, v string) error { *list(&b.Grants) = grantList(v); return nil },
 		}
 	}
+	days := func(name, text string, field func(*Bucket) *int32) row[Bucket] {
+		return row[Bucket]{
+			Parameter{Name: name, Class: BucketClass, TestedOn: onCeph, Type: "number of days", Text: text,
+				Check: Check{Rules: []Rule{{Pattern: `[1-9][0-9]{0,4}`, Fault: "is not a number of days from 1 to 99999"}}}},
+			func(b *Bucket, v string) error {
+				n, err := strconv.ParseInt(v, 10, 32)
+				*field(b) = int32(n)
+				return err
+			},
+		}
+	}
 	return []row[Bucket]{
 		{
-			Parameter{Name: "contract", Class: BucketClass, Type: "DNS label", Required: true,
+			Parameter{Name: "contract", Class: BucketClass, TestedOn: onVersitygw, Type: "DNS label", Required: true,
 				Text: "the contract that the bucket is made under, as the driver's configuration names it",
 				Check: Check{Rules: []Rule{{
 					Pattern: `[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?`,
@@ -49,13 +93,33 @@ func bucketRows() []row[Bucket] {
 			func(b *Bucket, v string) error { b.Contract = v; return nil },
 		},
 		{
-			Parameter{Name: "region", Class: BucketClass, Type: "region name", Default: "the contract's region",
+			Parameter{Name: "region", Class: BucketClass, TestedOn: onVersitygw, Type: "region name", Default: "the contract's region",
 				Text:  "where the bucket is made; it must be a region of the contract",
 				Check: Check{Rules: []Rule{{Pattern: `[^ \t\n/]{1,63}`, Fault: "is not a region's name"}}}},
 			func(b *Bucket, v string) error { b.Region = v; return nil },
 		},
 		{
-			Parameter{Name: "acl", Class: BucketClass, Type: "`private`, `public-read`, `public-read-write` or `authenticated-read`",
+			Parameter{Name: "placement", Class: BucketClass, TestedOn: onCeph, Type: "name of a placement target", Default: "the service's",
+				Text:  "which pools of the service keep the objects, where it offers several; it can never be changed",
+				Check: Check{Rules: []Rule{{Pattern: `[A-Za-z0-9][A-Za-z0-9_./-]{0,127}`, Fault: "is not a placement's name"}}}},
+			func(b *Bucket, v string) error { b.Placement = v; return nil },
+		},
+		{
+			Parameter{Name: "objectOwnership", Class: BucketClass, TestedOn: onGateway, Type: "`BucketOwnerEnforced`, `BucketOwnerPreferred` or `ObjectWriter`", Default: "the service's, `BucketOwnerPreferred` with an ACL",
+				Text:  "whose the objects are that others write, and whether ACLs count at all",
+				Check: Check{OneOf: []string{ownershipEnforced, "BucketOwnerPreferred", "ObjectWriter"}}},
+			func(b *Bucket, v string) error { b.ObjectOwnership = v; return nil },
+		},
+		{
+			Parameter{Name: "blockPublicAccess", Class: BucketClass, TestedOn: onCeph, Type: "`all`, `none`, or comma-separated `BlockPublicAcls`, `IgnorePublicAcls`, `BlockPublicPolicy`, `RestrictPublicBuckets`", Default: "the service's",
+				Text: "what the service refuses or ignores that would open the bucket to everybody",
+				Check: Check{List: true, MaxItems: len(publicBlocks), Rules: []Rule{
+					{Pattern: "all|none|" + strings.Join(publicBlocks, "|"), Fault: "is not all, none or one of " + strings.Join(publicBlocks, ", ")},
+				}}},
+			func(b *Bucket, v string) (err error) { b.BlockPublicAccess, err = blockList(v); return err },
+		},
+		{
+			Parameter{Name: "acl", Class: BucketClass, TestedOn: onAll, Type: "`private`, `public-read`, `public-read-write` or `authenticated-read`",
 				Text:     "S3's canned ACL for the bucket; not together with a grant",
 				Check:    Check{OneOf: []string{"private", "public-read", "public-read-write", "authenticated-read"}},
 				Excludes: grantNames},
@@ -67,23 +131,94 @@ func bucketRows() []row[Bucket] {
 		grant("grantWriteACP", "WRITE_ACP", func(g *Grants) *[]string { return &g.WriteACP }),
 		grant("grantFullControl", "FULL_CONTROL", func(g *Grants) *[]string { return &g.FullControl }),
 		{
-			Parameter{Name: "policy", Class: BucketClass, Type: "JSON document, at most 20 KiB",
-				Text: "the bucket policy; every `${bucket}` in it is replaced with the bucket's name",
-				// What a document of JSON says is for CanonicalPolicy to read.
-				Check: Check{MaxBytes: maxPolicyBytes, Rules: []Rule{
-					{Pattern: `[ \t\r\n]*\{.*\}[ \t\r\n]*`, Fault: "is not a JSON object"},
-					{Pattern: `.*(Statement|\\u).*`, Fault: "has no Statement"},
-				}}},
+			Parameter{Name: "policy", Class: BucketClass, TestedOn: onAll, Type: document,
+				Text:  "the bucket policy; `${bucket}` and `${contract}` in it are replaced with the names of the two",
+				Check: object("Statement")},
 			func(b *Bucket, v string) (err error) { b.Policy, err = CanonicalPolicy(v); return err },
 		},
 		{
-			Parameter{Name: "versioning", Class: BucketClass, Type: "`Enabled` or `Suspended`", Default: "never enabled",
+			Parameter{Name: "versioning", Class: BucketClass, TestedOn: onAll, Type: "`Enabled` or `Suspended`", Default: "never enabled",
 				Text:  "whether the bucket keeps the versions of its objects",
-				Check: Check{OneOf: []string{"Enabled", "Suspended"}}},
+				Check: Check{OneOf: []string{"Enabled", suspended}}},
 			func(b *Bucket, v string) error { b.Versioning = v; return nil },
 		},
 		{
-			Parameter{Name: "tags", Class: BucketClass, Type: "comma-separated `key=value`, at most 49",
+			Parameter{Name: "objectLock", Class: BucketClass, TestedOn: onAll, Type: "`Enabled`, or a default retention such as `GOVERNANCE:30d` or `COMPLIANCE:7y`",
+				Text: "makes the bucket with object lock and so with versions; the retention is what an object gets that comes without one. It can never be turned off",
+				Check: Check{Rules: []Rule{{
+					Pattern: `Enabled|(GOVERNANCE|COMPLIANCE):([1-9][0-9]{0,3}d|[1-9][0-9]?y)`,
+					Fault:   "is neither Enabled nor GOVERNANCE or COMPLIANCE with a number of days (1d to 9999d) or years (1y to 99y)",
+				}}}},
+			func(b *Bucket, v string) error { b.ObjectLock = v; return nil },
+		},
+		days("expireAfterDays", "objects are deleted so many days after they were written", func(b *Bucket) *int32 { return &b.ExpireAfterDays }),
+		days("noncurrentExpireAfterDays", "versions of objects are deleted so many days after they were replaced", func(b *Bucket) *int32 { return &b.NoncurrentExpireAfterDays }),
+		days("abortUploadsAfterDays", "unfinished uploads are given up so many days after they were begun", func(b *Bucket) *int32 { return &b.AbortUploadsAfterDays }),
+		{
+			Parameter{Name: "lifecycle", Class: BucketClass, TestedOn: onCeph, Type: document,
+				Text:     "the whole lifecycle configuration, `{\"Rules\": […]}` as AWS's tools take it; not together with the simple parameters",
+				Check:    object("Rules"),
+				Excludes: []string{"expireAfterDays", "noncurrentExpireAfterDays", "abortUploadsAfterDays"}},
+			func(b *Bucket, v string) (err error) { b.Lifecycle, err = CanonicalLifecycle(v, true); return err },
+		},
+		{
+			Parameter{Name: "corsOrigins", Class: BucketClass, TestedOn: onAll, Type: "comma-separated origins such as `https://www.example.com`, or `*`",
+				Text: "web pages of these origins may use the bucket in a browser",
+				Check: Check{List: true, MaxItems: maxCORS, Rules: []Rule{
+					{Pattern: `\*|[a-z][a-z0-9+.-]*://[^/*,\s]*\*?[^/*,\s]*`, Fault: "is not an origin like https://www.example.com"},
+				}}},
+			func(b *Bucket, v string) error { b.CORSOrigins = set(v); return nil },
+		},
+		{
+			Parameter{Name: "corsMethods", Class: BucketClass, TestedOn: onAll, Type: "comma-separated `GET`, `PUT`, `POST`, `DELETE`, `HEAD`", Default: "`GET,HEAD`",
+				Text: "what they may do",
+				Check: Check{List: true, MaxItems: len(corsMethods), Rules: []Rule{
+					{Pattern: strings.Join(corsMethods, "|"), Fault: "is not one of " + strings.Join(corsMethods, ", ")},
+				}},
+				Needs: "corsOrigins"},
+			func(b *Bucket, v string) error { b.CORSMethods = set(v); return nil },
+		},
+		{
+			Parameter{Name: "cors", Class: BucketClass, TestedOn: onAll, Type: document,
+				Text:     "the whole CORS configuration, `{\"CORSRules\": […]}` as AWS's tools take it; not together with the simple parameters",
+				Check:    object("CORSRules"),
+				Excludes: []string{"corsOrigins", "corsMethods"}},
+			func(b *Bucket, v string) (err error) { b.CORS, err = CanonicalCORS(v, true); return err },
+		},
+		{
+			Parameter{Name: "encryption", Class: BucketClass, TestedOn: onFake, Type: "`AES256` or `aws:kms`", Default: "the service's",
+				Text:  "how objects are encrypted that come without a word on it: with the service's own keys, or by its key service with its default key",
+				Check: Check{OneOf: []string{"AES256", kms}}},
+			func(b *Bucket, v string) error { b.Encryption = v; return nil },
+		},
+		{
+			Parameter{Name: "kmsKey", Class: BucketClass, TestedOn: onFake, Type: "id of a key at the service's key service",
+				Text:     "encryption with this key; in place of `encryption`",
+				Check:    Check{MaxBytes: maxKMSKey, Rules: []Rule{{Pattern: `[!-~]+`, Fault: "is not the id of a key"}}},
+				Excludes: []string{"encryption"}},
+			func(b *Bucket, v string) error { b.KMSKey = v; return nil },
+		},
+		{
+			Parameter{Name: "websiteIndex", Class: BucketClass, TestedOn: onGateway, Type: "object key without `/`, such as `index.html`",
+				Text:  "makes the bucket a web site; who may read it is for `acl` or `policy` to say",
+				Check: Check{Rules: []Rule{{Pattern: `[^/\x00]{1,255}`, Fault: "is not the end of an object key, 1 to 255 characters without /"}}}},
+			func(b *Bucket, v string) error { b.WebsiteIndex = v; return nil },
+		},
+		{
+			Parameter{Name: "websiteError", Class: BucketClass, TestedOn: onGateway, Type: "object key",
+				Text:  "what the web site shows when there is no such page",
+				Check: Check{MaxBytes: maxPrefixBytes, Rules: []Rule{{Pattern: `[^\x00]+`, Fault: "is not an object key"}}},
+				Needs: "websiteIndex"},
+			func(b *Bucket, v string) error { b.WebsiteError = v; return nil },
+		},
+		{
+			Parameter{Name: "requestPayer", Class: BucketClass, TestedOn: onCeph, Type: "`BucketOwner` or `Requester`", Default: "`BucketOwner`",
+				Text:  "who pays for requests and transfer",
+				Check: Check{OneOf: []string{"BucketOwner", "Requester"}}},
+			func(b *Bucket, v string) error { b.RequestPayer = v; return nil },
+		},
+		{
+			Parameter{Name: "tags", Class: BucketClass, TestedOn: onAll, Type: "comma-separated `key=value`, at most 49",
 				Text: "tags of the bucket, beside the driver's own `" + cosi.OwnerTag + "`",
 				Check: Check{List: true, MaxItems: maxTags, UniqueKeys: true, Rules: []Rule{
 					{Pattern: `[^=]+=.*`, Fault: "is not key=value"},
@@ -94,7 +229,7 @@ func bucketRows() []row[Bucket] {
 			func(b *Bucket, v string) error { b.Tags = tagMap(v); return nil },
 		},
 		{
-			Parameter{Name: "onDelete", Class: BucketClass, Type: "`refuse` or `empty`", Default: "`refuse`",
+			Parameter{Name: "onDelete", Class: BucketClass, TestedOn: onVersitygw, Type: "`refuse` or `empty`", Default: "`refuse`",
 				Text:  "what happens when a bucket that still holds objects is deleted: it is refused, or the objects are deleted with it",
 				Check: Check{OneOf: []string{string(Refuse), string(Empty)}}},
 			func(b *Bucket, v string) error { b.OnDelete = OnDelete(v); return nil },
@@ -108,13 +243,13 @@ var accessTable = newTable(accessRows())
 func accessRows() []row[Access] {
 	return []row[Access]{
 		{
-			Parameter{Name: "access", Class: BucketAccessClass, Type: "`ReadWrite`, `ReadOnly` or `WriteOnly`", Default: "`ReadWrite`",
+			Parameter{Name: "access", Class: BucketAccessClass, TestedOn: onVersitygw, Type: "`ReadWrite`, `ReadOnly` or `WriteOnly`", Default: "`ReadWrite`",
 				Text:  "what the key may do with the objects of the bucket; no key may change the bucket itself. In v1alpha2 the BucketAccess asks for a mode, and `ReadOnly` and `WriteOnly` allow no other",
 				Check: Check{OneOf: []string{string(cosi.ReadWrite), string(cosi.ReadOnly), string(cosi.WriteOnly)}}},
 			func(a *Access, v string) error { a.Mode = cosi.AccessMode(v); return nil },
 		},
 		{
-			Parameter{Name: "prefix", Class: BucketAccessClass, Type: "beginning of an object key",
+			Parameter{Name: "prefix", Class: BucketAccessClass, TestedOn: onVersitygw, Type: "beginning of an object key",
 				Text: "limits the key to objects whose key begins so",
 				Check: Check{MaxBytes: maxPrefixBytes, Rules: []Rule{{
 					Pattern: `[^*?\x00]+`,
@@ -123,7 +258,7 @@ func accessRows() []row[Access] {
 			func(a *Access, v string) error { a.Prefix = v; return nil },
 		},
 		{
-			Parameter{Name: "sourceIP", Class: BucketAccessClass, Type: "comma-separated addresses or CIDR blocks", Default: "anywhere",
+			Parameter{Name: "sourceIP", Class: BucketAccessClass, TestedOn: onVersitygw, Type: "comma-separated addresses or CIDR blocks", Default: "anywhere",
 				Text: "where requests with the key may come from",
 				Check: Check{List: true, MaxItems: maxSourceIPs, Rules: []Rule{
 					{Address: true, Fault: "is neither an address nor a CIDR block"},
@@ -131,56 +266,6 @@ func accessRows() []row[Access] {
 			func(a *Access, v string) error { a.SourceIP = blocks(v); return nil },
 		},
 	}
-}
-
-// CanonicalPolicy checks that text is a bucket policy document as far as every
-// S3 service agrees on one, and returns it in canonical JSON: two texts of the
-// same policy become equal. Which actions and principals exist is for the
-// service to say.
-func CanonicalPolicy(text string) (string, error) {
-	if len(text) > maxPolicyBytes {
-		return "", fmt.Errorf("the policy has %d bytes; S3 takes at most %d", len(text), maxPolicyBytes)
-	}
-	decoder := json.NewDecoder(strings.NewReader(text))
-	decoder.UseNumber()
-	var doc map[string]any
-	if err := decoder.Decode(&doc); err != nil {
-		return "", fmt.Errorf("not a JSON object: %w", err)
-	}
-	if decoder.More() {
-		return "", fmt.Errorf("there is text after the JSON object")
-	}
-	statements, ok := doc["Statement"].([]any)
-	if single, isObject := doc["Statement"].(map[string]any); isObject {
-		statements, ok = []any{single}, true
-	}
-	if !ok || len(statements) == 0 {
-		return "", fmt.Errorf("the policy has no Statement")
-	}
-	for i, s := range statements {
-		statement, ok := s.(map[string]any)
-		if !ok {
-			return "", fmt.Errorf("Statement[%d] is not an object", i)
-		}
-		if e := statement["Effect"]; e != "Allow" && e != "Deny" {
-			return "", fmt.Errorf("Statement[%d].Effect is neither Allow nor Deny", i)
-		}
-		for _, either := range [][2]string{{"Principal", "NotPrincipal"}, {"Action", "NotAction"}, {"Resource", "NotResource"}} {
-			if statement[either[0]] == nil && statement[either[1]] == nil {
-				return "", fmt.Errorf("Statement[%d] has no %s", i, either[0])
-			}
-		}
-	}
-	canonical, err := json.Marshal(doc) // object keys are sorted
-	if err != nil {
-		return "", err
-	}
-	return string(canonical), nil
-}
-
-// PolicyFor returns the policy of the class for one bucket.
-func (b Bucket) PolicyFor(bucket string) string {
-	return strings.ReplaceAll(b.Policy, "${bucket}", bucket)
 }
 
 // The functions below read lists that have passed their Check.
@@ -192,6 +277,28 @@ func tagMap(v string) map[string]string {
 		tags[key] = value
 	}
 	return tags
+}
+
+// set is a list without order: sorted, each item once.
+func set(v string) []string {
+	list := items(v)
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// blockList is a set in which "all" is written out and "none" is empty.
+func blockList(v string) ([]string, error) {
+	list := set(v)
+	if len(list) > 1 && (slices.Contains(list, "all") || slices.Contains(list, "none")) {
+		return nil, fmt.Errorf("all and none stand alone")
+	}
+	switch list[0] {
+	case "all":
+		return publicBlocks, nil
+	case "none":
+		return []string{}, nil
+	}
+	return list, nil
 }
 
 func grantList(v string) []string {

@@ -134,7 +134,7 @@ func (p *Provisioner) deleteFromStorage(ctx context.Context, id cosi.BucketID, r
 		if err != nil {
 			return err
 		}
-		if err := engine.Empty(ctx, id.Bucket); err != nil {
+		if _, err := engine.Empty(ctx, id.Bucket, record.Spec); err != nil {
 			return p.explainDelete(ctx, id, engine, err)
 		}
 	}

@@ -36,7 +36,7 @@ const (
 func (p *Provisioner) restoreBucket(ctx context.Context, record *journal.Bucket) error {
 	log := klog.FromContext(ctx).WithValues("bucket", record.ID)
 	_, err := p.look(ctx, record, func(ctx context.Context, engine *bucket.Engine) error {
-		written, err := engine.Restore(ctx, record.ID.Bucket, record.Spec)
+		written, err := engine.Restore(ctx, record.ID.Bucket, record.Spec, record.Spec)
 		for _, what := range written {
 			p.Repaired(what)
 			log.Info("Something was taken from a bucket behind the driver's back; made anew", "what", what)

@@ -86,7 +86,8 @@ func (e *tenant) bucket() string {
 func (e *tenant) cleanBucket(name string) {
 	e.Cleanup(func() {
 		ctx := context.WithoutCancel(e.Context())
-		if err := errors.Join(e.engine.Empty(ctx, name), e.engine.Delete(ctx, name)); err != nil {
+		_, err := e.engine.Empty(ctx, name, params.Bucket{})
+		if err := errors.Join(err, e.engine.Delete(ctx, name)); err != nil {
 			e.Errorf("bucket %s: %v", name, err)
 		}
 	})

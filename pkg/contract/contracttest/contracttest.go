@@ -268,7 +268,7 @@ func (t *tenant) bucket() string {
 	t.must(t.engine.Create(t.Context(), name, params.Bucket{Contract: t.Name}))
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		if err := t.engine.Empty(ctx, name); err != nil {
+		if _, err := t.engine.Empty(ctx, name, params.Bucket{}); err != nil {
 			t.Errorf("bucket %s: %v", name, err)
 		}
 		if err := t.engine.Delete(ctx, name); err != nil {

@@ -88,7 +88,7 @@ func New(c Config) *Provider {
 // Capabilities implements contract.Provider.
 func (p *Provider) Capabilities() contract.Capabilities {
 	return contract.Capabilities{
-		ScopeBy: contract.ScopeByIdentityPolicy, SourceAddresses: true, SeveralBuckets: true, TagsLater: true, Suspend: true,
+		ScopeBy: contract.ScopeByIdentityPolicy, SourceAddresses: true, SeveralBuckets: true, TagsLater: true, Placements: true, Suspend: true,
 		Quota: contract.QuotaKinds{Buckets: true, Bytes: true, Objects: true}, Settles: p.settles,
 	}
 }

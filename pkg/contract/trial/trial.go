@@ -145,7 +145,8 @@ func (r *run) all() {
 		return errors.Join(engine.Create(r.ctx, name, params.Bucket{}), engine.Create(r.ctx, neighbour, params.Bucket{}))
 	})
 	defer r.undo("delete the buckets", func(ctx context.Context) error {
-		return errors.Join(engine.Empty(ctx, name), engine.Delete(ctx, name), engine.Delete(ctx, neighbour))
+		_, err := engine.Empty(ctx, name, params.Bucket{})
+		return errors.Join(err, engine.Delete(ctx, name), engine.Delete(ctx, neighbour))
 	})
 	if made {
 		r.key(c.Endpoints[0], name, neighbour)

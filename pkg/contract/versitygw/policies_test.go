@@ -105,12 +105,12 @@ func TestPoliciesOfThreeAuthors(t *testing.T) {
 	works(two)
 
 	// The class's repair takes out what is not the class's, and leaves the keys.
-	written, err := engine.Restore(ctx, b, class)
+	written, err := engine.Restore(ctx, b, class, class)
 	must(t, err)
 	if len(written) != 1 || strings.Contains(read(), "Theirs") || !strings.Contains(read(), two.AccessKeyID) {
 		t.Errorf("restored %q: %s", written, read())
 	}
-	if written, err = engine.Restore(ctx, b, class); err != nil || len(written) != 0 {
+	if written, err = engine.Restore(ctx, b, class, class); err != nil || len(written) != 0 {
 		t.Errorf("a second look changes %q, %v", written, err)
 	}
 	works(two)

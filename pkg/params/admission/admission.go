@@ -76,6 +76,9 @@ func writePolicy(b *strings.Builder, of params.Class, resource string, also []va
 	for _, p := range table(of) {
 		writeParameter(b, p)
 		parts = append(parts, "variables."+p.Name)
+		if p.Needs != "" {
+			parts = append(parts, fmt.Sprintf("(%s && !(%s) ? [%s] : [])", given(p.Name), given(p.Needs), text(p.Name+" needs "+p.Needs)))
+		}
 		for _, other := range p.Excludes {
 			parts = append(parts, fmt.Sprintf("(%s && %s ? [%s] : [])", given(p.Name), given(other), text(p.Name+" and "+other+" exclude each other")))
 		}

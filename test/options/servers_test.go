@@ -1,0 +1,109 @@
+package options
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/test/harness"
+	"github.com/contract-cosi/contract-cosi-driver/test/s3fake"
+)
+
+var contractd *harness.Contractd
+
+func TestMain(m *testing.M) {
+	code, err := setUp(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func setUp(m *testing.M) (int, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "options")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	binaries, err := harness.Build(ctx, dir, false)
+	if err != nil {
+		return 1, err
+	}
+	if contractd, err = harness.StartContractd(ctx, binaries, dir); err != nil {
+		return 1, err
+	}
+	defer contractd.Kill()
+	return m.Run(), nil
+}
+
+// servers are all that the options are tested on.
+func servers(t *testing.T) []*server {
+	return append([]*server{faked(s3fake.Start(t)), ofContractd(t)}, ofCeph(t)...)
+}
+
+func faked(s *s3fake.Server) *server {
+	return &server{
+		name: fake, features: &bucket.Features{}, placements: true, key: secret.KeyPair{AccessKeyID: "key", SecretAccessKey: secret.New("secret")},
+		endpoint: cosi.Endpoint{URL: s.URL, Region: "us-east-1", PathStyle: true},
+	}
+}
+
+// ofContractd is versitygw as contractd runs it, with a contract's own key.
+func ofContractd(t *testing.T) *server {
+	t.Helper()
+	put := func(path string, body, into any) {
+		t.Helper()
+		text, err := json.Marshal(body)
+		must(t, err)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, contractd.API+path, bytes.NewReader(text))
+		must(t, err)
+		req.Header.Set("Authorization", "Bearer "+contractd.Token)
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(req)
+		must(t, err)
+		defer func() { _ = resp.Body.Close() }()
+		if resp.StatusCode >= http.StatusMultipleChoices {
+			t.Fatalf("PUT %s: HTTP %d", path, resp.StatusCode)
+		}
+		must(t, json.NewDecoder(resp.Body).Decode(into))
+	}
+	contract := fmt.Sprintf("team-%d", bucketNumber.Add(1))
+	var issued struct {
+		Key             struct{ AccessKeyID string }
+		SecretAccessKey string
+	}
+	put("/v1/contracts/"+contract, map[string]any{"owner": "options-test"}, &struct{}{})
+	put("/v1/contracts/"+contract+"/keys/own", map[string]any{"spec": map[string]any{"slot": "own"}}, &issued)
+	return &server{
+		name: versitygw, features: &bucket.Features{},
+		key:      secret.KeyPair{AccessKeyID: issued.Key.AccessKeyID, SecretAccessKey: secret.New(issued.SecretAccessKey)},
+		endpoint: cosi.Endpoint{URL: contractd.S3, Region: "us-east-1", PathStyle: true},
+	}
+}
+
+// ofCeph is a radosgw that runs already: RADOSGW holds its address, a key and a
+// secret of a user.
+func ofCeph(t *testing.T) []*server {
+	at := strings.Fields(os.Getenv("RADOSGW"))
+	if len(at) != 3 {
+		t.Log("no radosgw: RADOSGW holds no address, key and secret")
+		return nil
+	}
+	return []*server{{
+		name: radosgw, features: &bucket.Features{}, placements: true,
+		key:      secret.KeyPair{AccessKeyID: at[1], SecretAccessKey: secret.New(at[2])},
+		endpoint: cosi.Endpoint{URL: at[0], Region: "default", PathStyle: true},
+	}}
+}

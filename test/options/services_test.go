@@ -1,0 +1,84 @@
+package options
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
+	"github.com/contract-cosi/contract-cosi-driver/test/s3fake"
+)
+
+// The table says of each parameter what it was tested on, and this test that it
+// was: an option on the servers above, anything else where test/integration runs.
+func TestTableNamesTheServers(t *testing.T) {
+	t.Parallel()
+	tested := map[string][]string{"placement": {radosgw, fake}}
+	for _, o := range options {
+		for _, c := range []class{o.first, o.then} {
+			for parameter := range c {
+				tested[parameter] = o.on
+			}
+		}
+	}
+	for _, p := range params.Table() {
+		want, isOption := tested[p.Name]
+		if strings.HasPrefix(p.Name, "grant") {
+			want, isOption = []string{versitygw}, true // TestGrants of test/integration
+		}
+		if p.Class == params.BucketAccessClass || !isOption {
+			want = []string{versitygw}
+		}
+		if !slices.Equal(p.TestedOn, want) {
+			t.Errorf("%s: the table names %v, the tests run on %v", p.Name, p.TestedOn, want)
+		}
+	}
+}
+
+// A service that answers well to what it does not know, and keeps nothing.
+func TestDroppedOption(t *testing.T) {
+	t.Parallel()
+	for _, o := range options {
+		if o.name == "tags" || o.name == "objectLock" { // without tags no bucket is the driver's, and a lock is made with the bucket
+			continue
+		}
+		t.Run(o.name, func(t *testing.T) {
+			t.Parallel()
+			web := s3fake.Start(t)
+			web.Drops[o.subresource] = true
+			e, first := faked(web).engine(), o.first.spec(t)
+			err := e.Create(t.Context(), "one", first)
+			if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "the storage has no "+o.name) {
+				t.Errorf("got %v, want that the storage has no %s", err, o.name)
+			}
+			before := len(web.Calls())
+			if err := e.Create(t.Context(), "two", first); !fault.Is(err, fault.Unsupported) || len(web.Calls()) != before {
+				t.Errorf("got %v after %v; what is known needs no call", err, web.Calls()[before:])
+			}
+		})
+	}
+}
+
+func TestPlacement(t *testing.T) {
+	t.Parallel()
+	spec := class{"placement": "cold"}.spec(t)
+	web := s3fake.Start(t)
+	s := faked(web)
+	must(t, s.engine().Create(t.Context(), "one", spec))
+	if at := web.Document("one", "location"); at != ":cold" {
+		t.Errorf("made at %q", at)
+	}
+	s.placements = false
+	if err := s.engine().Create(t.Context(), "two", spec); !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "no placement") {
+		t.Errorf("got %v", err)
+	}
+	for _, s := range ofCeph(t) {
+		e, name := s.engine(), newName()
+		if err := e.Create(t.Context(), name, spec); !fault.Is(err, fault.InvalidArgument) {
+			t.Errorf("a placement that is not there: %v", err)
+		}
+		must(t, e.Create(t.Context(), name, class{"placement": "default-placement"}.spec(t)))
+		must(t, e.Delete(t.Context(), name))
+	}
+}
