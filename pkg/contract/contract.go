@@ -88,6 +88,12 @@ type Capabilities struct {
 	WholeBuckets bool
 	// SeveralBuckets: one key can reach several buckets.
 	SeveralBuckets bool
+	// SeveralPrefixes: one key can reach several parts of a bucket.
+	SeveralPrefixes bool
+	// Actions: a key can be limited to some S3 actions.
+	Actions bool
+	// KeyExpiry: a key can be given an end.
+	KeyExpiry bool
 	// ChosenKeys: the key that IssueKey returns has the proposed secret, so a
 	// repeated request returns the same key. A service that is told when a
 	// secret is safe (see [Acknowledger]) repeats it too; any other one gives a
@@ -214,14 +220,19 @@ type Scope struct {
 	Buckets []BucketScope
 	// SourceAddresses are where the key may be used from; none is anywhere.
 	SourceAddresses []netip.Prefix
+	// ExpiresAt is when the key ends by itself; zero is never.
+	ExpiresAt time.Time
 }
 
-// BucketScope is what a key may do with one bucket.
+// BucketScope is what a key may do with one bucket. Several of one bucket add up.
 type BucketScope struct {
 	Bucket string
 	// Prefix limits it to objects whose key begins so; "" is all of them.
 	Prefix string
 	Mode   cosi.AccessMode
+	// Actions are the S3 actions ("s3:GetObject") that the key may do, each one
+	// of those that the mode allows; none is all of them.
+	Actions []string
 }
 
 // IssueKeyRequest asks for a key.

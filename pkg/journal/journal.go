@@ -149,13 +149,17 @@ type Bucket struct {
 type BucketAccess struct {
 	Bucket string          `json:"bucket"`
 	Mode   cosi.AccessMode `json:"mode"`
+	// Actions limit it to some of what the mode allows; none is all of it.
+	Actions []string `json:"actions,omitempty"`
 }
 
 // Grant is what a key was asked for. A repeated request is compared with it.
 type Grant struct {
 	Buckets  []BucketAccess `json:"buckets"` // sorted by name
-	Prefix   string         `json:"prefix,omitempty"`
+	Prefixes []string       `json:"prefixes,omitempty"`
 	SourceIP []string       `json:"sourceIP,omitempty"`
+	// KeyLife is how long after CreatedAt the key ends; 0 is never.
+	KeyLife time.Duration `json:"keyLife,omitempty"`
 }
 
 // Account is the record of one access: a principal and its key.
@@ -170,6 +174,15 @@ type Account struct {
 	CreatedAt time.Time
 
 	entry Entry
+}
+
+// ExpiresAt is when the key ends by itself; zero is never. It is the same each
+// time the key is asked for.
+func (a *Account) ExpiresAt() time.Time {
+	if a.Grant.KeyLife == 0 {
+		return time.Time{}
+	}
+	return a.CreatedAt.Add(a.Grant.KeyLife).Truncate(time.Second)
 }
 
 // Journal reads and writes records in a Store.

@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
@@ -95,9 +96,21 @@ type Bucket struct {
 
 // Access is what a BucketAccessClass asks for.
 type Access struct {
-	Mode     cosi.AccessMode `json:"access"`
-	Prefix   string          `json:"prefix,omitempty"`
-	SourceIP []string        `json:"sourceIP,omitempty"` // CIDR blocks, sorted
+	Mode cosi.AccessMode
+	// Prefixes limit the key to objects whose key begins with one of them.
+	Prefixes []string
+	// SourceIP are CIDR blocks, sorted.
+	SourceIP []string
+	// Actions are the S3 actions that the key may do, sorted; nil leaves it to
+	// the mode.
+	Actions []string
+	// KeyLife is how long the key lives; 0 is until it is revoked.
+	KeyLife time.Duration
+}
+
+// ActionsIn are those of the class's actions that a mode allows.
+func (a Access) ActionsIn(mode cosi.AccessMode) []string {
+	return slices.DeleteFunc(slices.Clone(a.Actions), func(action string) bool { return !slices.Contains(actionModes[action], mode) })
 }
 
 // Parameter describes one row of the table.

@@ -3,6 +3,7 @@ package params_test
 import (
 	"encoding/json"
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -77,6 +78,20 @@ func TestParseReportsEveryFault(t *testing.T) {
 		"policy effect": {map[string]string{"contract": "c", "policy": `{"Statement":[{"Effect":"Maybe"}]}`}, []string{"neither Allow nor Deny"}},
 		"policy lacks":  {map[string]string{"contract": "c", "policy": `{"Statement":{"Effect":"Deny","Principal":"*","NotAction":"x"}}`}, []string{"has no Resource"}},
 		"policy tail":   {map[string]string{"contract": "c", "policy": policy + "{}"}, []string{"text after"}},
+		"needs":         {map[string]string{"contract": "c", "corsMethods": "GET", "websiteError": "x"}, []string{"corsMethods needs corsOrigins", "websiteError needs websiteIndex"}},
+		"excludes":      {map[string]string{"contract": "c", "expireAfterDays": "1", "lifecycle": "{}", "kmsKey": "k", "encryption": "AES256"}, []string{"lifecycle and expireAfterDays exclude", "kmsKey and encryption exclude"}},
+		"days":          {map[string]string{"contract": "c", "expireAfterDays": "0", "abortUploadsAfterDays": "-1", "noncurrentExpireAfterDays": "1d"}, []string{"expireAfterDays:", "abortUploadsAfterDays:", "noncurrentExpireAfterDays:"}},
+		"lock":          {map[string]string{"contract": "c", "objectLock": "GOVERNANCE"}, []string{"objectLock:", "COMPLIANCE with a number of days"}},
+		"lifecycle":     {map[string]string{"contract": "c", "lifecycle": `{"Rules":[{"Status":"Enabled","Expire":{"Days":1}}]}`}, []string{"lifecycle:", `unknown field "Expire"`}},
+		"idle rule":     {map[string]string{"contract": "c", "lifecycle": `{"Rules":[{"Status":"Enabled"}]}`}, []string{"Rules[0] says nothing to be done"}},
+		"rule twice":    {map[string]string{"contract": "c", "lifecycle": `{"Rules":[{"ID":"a","Status":"Enabled","Expiration":{"Days":1}},{"ID":"a","Status":"Enabled","Expiration":{"Days":1}}]}`}, []string{"twice"}},
+		"cors":          {map[string]string{"contract": "c", "cors": `{"CORSRules":[{"AllowedOrigins":["*"],"AllowedMethods":["PATCH"]}]}`}, []string{`"PATCH" is not one of`}},
+		"origin":        {map[string]string{"contract": "c", "corsOrigins": "www.example.com"}, []string{"not an origin"}},
+		"block":         {map[string]string{"contract": "c", "blockPublicAccess": "all,BlockPublicAcls"}, []string{"all and none stand alone"}},
+		"lock is off":   {map[string]string{"contract": "c", "objectLock": "Enabled", "versioning": "Suspended"}, []string{"objectLock and versioning: Suspended contradict"}},
+		"ACLs are off":  {map[string]string{"contract": "c", "grantRead": "id=a", "objectOwnership": "BucketOwnerEnforced"}, []string{"an ACL and objectOwnership: BucketOwnerEnforced contradict"}},
+		"blocked ACL":   {map[string]string{"contract": "c", "acl": "public-read", "blockPublicAccess": "all"}, []string{"acl for everybody and blockPublicAccess: BlockPublicAcls contradict"}},
+		"blocked too":   {map[string]string{"contract": "c", "policy": policy, "blockPublicAccess": "BlockPublicPolicy"}, []string{"policy for everybody"}},
 		"policy size":   {map[string]string{"contract": "c", "policy": strings.Repeat(" ", 21<<10)}, []string{"at most 20480"}},
 	} {
 		_, err := params.ParseBucket(c.in)
@@ -92,13 +107,91 @@ func TestParseReportsEveryFault(t *testing.T) {
 	}
 }
 
+// Two ways to write the same document are equal, and a service's way of giving
+// it back is a third.
+func TestDocumentsInOneForm(t *testing.T) {
+	for name, c := range map[string]struct {
+		canonical func(string, bool) (string, error)
+		class     string
+		answers   []string
+	}{
+		"lifecycle": {params.CanonicalLifecycle,
+			`{"Rules":[{"ID":"b","Status":"Enabled","Prefix":"x/","Expiration":{"Days":1}},{"ID":"a","Status":"Disabled","AbortIncompleteMultipartUpload":{"DaysAfterInitiation":2}}]}`,
+			[]string{
+				`{"Rules":[{"ID":"a","Status":"Disabled","Filter":{"Prefix":""},"AbortIncompleteMultipartUpload":{"DaysAfterInitiation":2}},{"ID":"b","Status":"Enabled","Filter":{"Prefix":"x/"},"Expiration":{"Days":1}}]}`,
+				`{"ResultMetadata":{},"Rules":[{"ID":"b","Status":"Enabled","Filter":{"And":null,"Prefix":"x/","Tag":null},"Expiration":{"Date":null,"Days":1,"ExpiredObjectDeleteMarker":false},"Transitions":null},{"ID":"a","Status":"Disabled","Filter":{},"AbortIncompleteMultipartUpload":{"DaysAfterInitiation":2}}]}`,
+			}},
+		"cors": {params.CanonicalCORS,
+			`{"CORSRules":[{"AllowedMethods":["PUT","GET"],"AllowedOrigins":["b","a","a"]}]}`,
+			[]string{
+				`{"CORSRules":[{"ID":null,"AllowedMethods":["GET","PUT"],"AllowedOrigins":["a","b"],"AllowedHeaders":null,"MaxAgeSeconds":0}]}`,
+				`{"CORSRules":[{"AllowedMethods":["GET","PUT"],"AllowedOrigins":["a","b"],"MaxAgeSeconds":-1,"New":1}]}`,
+			}},
+	} {
+		want, err := c.canonical(c.class, true)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, answer := range c.answers {
+			if got, err := c.canonical(answer, false); err != nil || got != want {
+				t.Errorf("%s: %s becomes\n%s (%v), want\n%s", name, answer, got, err, want)
+			}
+		}
+	}
+}
+
+// The journal keeps a class under the names of its parameters, so that what
+// differs can be named.
+func TestFieldsAreParameters(t *testing.T) {
+	known := map[string]bool{}
+	for _, p := range params.Table() {
+		known[string(p.Class)+"."+p.Name] = true
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[params.Bucket]()) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "" && !known["BucketClass."+name] {
+			t.Errorf("%s is no parameter", name)
+		}
+		delete(known, "BucketClass."+name)
+	}
+	for name := range known {
+		if strings.HasPrefix(name, "BucketClass.") {
+			t.Errorf("%s is not kept", name)
+		}
+	}
+}
+
+func TestPublic(t *testing.T) {
+	for name, c := range map[string]struct {
+		in   map[string]string
+		want string
+	}{
+		"nothing":   {nil, ""},
+		"private":   {map[string]string{"acl": "private"}, ""},
+		"canned":    {map[string]string{"acl": "authenticated-read"}, "acl"},
+		"a group":   {map[string]string{"grantRead": "uri=http://acs.amazonaws.com/groups/global/AllUsers", "grantWrite": "id=a"}, "grantRead"},
+		"policy":    {map[string]string{"policy": policy}, "policy"},
+		"in a list": {map[string]string{"policy": strings.Replace(policy, `"Principal":"*"`, `"Principal":{"AWS":["a","*"]}`, 1)}, "policy"},
+		"somebody":  {map[string]string{"policy": strings.Replace(policy, `"Principal":"*"`, `"Principal":{"AWS":["a"]}`, 1)}, ""},
+		"all but":   {map[string]string{"policy": strings.Replace(policy, `"Principal":"*"`, `"NotPrincipal":{"AWS":["a"]}`, 1)}, "policy"},
+		"denied":    {map[string]string{"policy": strings.Replace(policy, `Allow`, `Deny`, 1)}, ""},
+	} {
+		in := map[string]string{"contract": "c"}
+		maps.Copy(in, c.in)
+		got, err := params.ParseBucket(in)
+		if err != nil || strings.Join(got.Public(), ",") != c.want {
+			t.Errorf("%s: %v (%v), want %s", name, got.Public(), err, c.want)
+		}
+	}
+}
+
 func TestParseAccess(t *testing.T) {
 	got, err := params.ParseAccess(nil)
 	if err != nil || got.Mode != cosi.ReadWrite {
 		t.Errorf("without parameters: %+v, %v", got, err)
 	}
 	got, err = params.ParseAccess(map[string]string{"access": "ReadOnly", "prefix": "in/", "sourceIP": "10.1.2.3/8, 192.0.2.1, 2001:db8::1/32,192.0.2.1"})
-	want := params.Access{Mode: cosi.ReadOnly, Prefix: "in/", SourceIP: []string{"10.0.0.0/8", "192.0.2.1/32", "2001:db8::/32"}}
+	want := params.Access{Mode: cosi.ReadOnly, Prefixes: []string{"in/"}, SourceIP: []string{"10.0.0.0/8", "192.0.2.1/32", "2001:db8::/32"}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
@@ -153,6 +246,24 @@ func FuzzParseAccess(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, value string) {
 		if _, err := params.ParseAccess(map[string]string{key: value}); err != nil && !fault.Is(err, fault.InvalidArgument) {
 			t.Errorf("%q=%q: %v", key, value, err)
+		}
+	})
+}
+
+func FuzzDocuments(f *testing.F) {
+	f.Add(`{"Rules":[{"ID":"b","Status":"Enabled","Prefix":"x/","Expiration":{"Days":1}},{"Status":"Disabled","Filter":{"And":{"Tags":[{"Key":"b","Value":""},{"Key":"a","Value":"c"}]}},"Transitions":[{"Date":"2030-01-01T00:00:00Z","StorageClass":"X"}]}]}`)
+	f.Add(`{"CORSRules":[{"AllowedMethods":["PUT","GET"],"AllowedOrigins":["b","a","a"],"MaxAgeSeconds":-3}]}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		for name, canonical := range map[string]func(string, bool) (string, error){"lifecycle": params.CanonicalLifecycle, "cors": params.CanonicalCORS} {
+			for _, strict := range []bool{true, false} {
+				once, err := canonical(text, strict)
+				if err != nil {
+					continue
+				}
+				if twice, err := canonical(once, true); err != nil || twice != once {
+					t.Errorf("%s: %q is not stable: %q (%v)", name, once, twice, err)
+				}
+			}
 		}
 	})
 }

@@ -2,9 +2,11 @@ package params
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 )
@@ -18,6 +20,7 @@ const (
 	maxGrantees    = 100  // Amazon S3 User Guide, "Access control list overview": 100 grants
 	maxPrefixBytes = 1024 // the longest object key
 	maxSourceIPs   = 64
+	maxPrefixes    = 16
 	maxCORS        = 64   // origins of a class
 	maxKMSKey      = 2048 // AWS KMS API reference, KeyId
 )
@@ -38,6 +41,24 @@ const (
 	suspended         = "Suspended"
 	kms               = "aws:kms"
 )
+
+// actionModes are the S3 actions that a key can have, each with the modes that
+// allow it.
+var actionModes = func() map[string][]cosi.AccessMode {
+	reads := []cosi.AccessMode{cosi.ReadOnly, cosi.ReadWrite}
+	writes := []cosi.AccessMode{cosi.WriteOnly, cosi.ReadWrite}
+	both := []cosi.AccessMode{cosi.ReadWrite}
+	return map[string][]cosi.AccessMode{
+		"s3:GetBucketLocation": reads, "s3:ListBucket": reads, "s3:ListBucketVersions": reads, "s3:ListBucketMultipartUploads": both,
+		"s3:GetObject": reads, "s3:GetObjectVersion": reads, "s3:GetObjectAttributes": reads, "s3:GetObjectVersionAttributes": reads,
+		"s3:GetObjectTagging": reads, "s3:GetObjectVersionTagging": reads,
+		"s3:PutObject": writes, "s3:DeleteObject": writes, "s3:DeleteObjectVersion": both,
+		"s3:AbortMultipartUpload": writes, "s3:ListMultipartUploadParts": writes,
+		"s3:PutObjectTagging": writes, "s3:PutObjectVersionTagging": writes, "s3:DeleteObjectTagging": writes, "s3:DeleteObjectVersionTagging": writes,
+	}
+}()
+
+func actionNames() []string { return slices.Sorted(maps.Keys(actionModes)) }
 
 // publicBlocks are the parts of a public access block, as S3 names them.
 var publicBlocks = []string{"BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls", "RestrictPublicBuckets"}
@@ -255,7 +276,31 @@ func accessRows() []row[Access] {
 					Pattern: `[^*?\x00]+`,
 					Fault:   fmt.Sprintf("is not the beginning of an object key: 1 to %d bytes without * and ?", maxPrefixBytes),
 				}}}},
-			func(a *Access, v string) error { a.Prefix = v; return nil },
+			func(a *Access, v string) error { a.Prefixes = []string{v}; return nil },
+		},
+		{
+			Parameter{Name: "prefixes", Class: BucketAccessClass, TestedOn: onVersitygw, Type: "comma-separated beginnings of object keys",
+				Text: "limits the key to objects whose key begins with one of them; in place of `prefix`",
+				Check: Check{List: true, MaxItems: maxPrefixes, MaxBytes: maxPrefixes * maxPrefixBytes, Rules: []Rule{{
+					Pattern: `[^*?\x00]+`,
+					Fault:   "is not the beginning of an object key, without * and ?",
+				}}},
+				Excludes: []string{"prefix"}},
+			func(a *Access, v string) error { a.Prefixes = set(v); return nil },
+		},
+		{
+			Parameter{Name: "actions", Class: BucketAccessClass, TestedOn: onVersitygw, Type: "comma-separated S3 actions such as `s3:GetObject`", Default: "all of the mode",
+				Text: "what the key may do of what its mode allows, and nothing else",
+				Check: Check{List: true, MaxItems: len(actionModes), Rules: []Rule{
+					{Pattern: strings.Join(actionNames(), "|"), Fault: "is not one of " + strings.Join(actionNames(), ", ")},
+				}}},
+			func(a *Access, v string) error { a.Actions = set(v); return nil },
+		},
+		{
+			Parameter{Name: "keyLife", Class: BucketAccessClass, TestedOn: onVersitygw, Type: "number of hours or days, such as `12h` or `90d`", Default: "until it is revoked",
+				Text:  "when the key ends; the BucketAccess is then to be deleted, and made anew for another key",
+				Check: Check{Rules: []Rule{{Pattern: `[1-9][0-9]{0,3}[hd]`, Fault: "is not a number of hours (12h) or days (90d)"}}}},
+			func(a *Access, v string) (err error) { a.KeyLife, err = ParseLife(v); return err },
 		},
 		{
 			Parameter{Name: "sourceIP", Class: BucketAccessClass, TestedOn: onVersitygw, Type: "comma-separated addresses or CIDR blocks", Default: "anywhere",
@@ -309,6 +354,15 @@ func grantList(v string) []string {
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
+}
+
+// ParseLife reads a number of hours or days, such as 12h or 90d.
+func ParseLife(v string) (time.Duration, error) {
+	if number, ok := strings.CutSuffix(v, "d"); ok {
+		n, err := strconv.ParseUint(number, 10, 16)
+		return time.Duration(n) * 24 * time.Hour, err
+	}
+	return time.ParseDuration(v)
 }
 
 func blocks(v string) []string {

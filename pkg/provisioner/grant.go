@@ -66,6 +66,9 @@ func (p *Provisioner) GrantAccess(ctx context.Context, name string, auth cosi.Au
 	if err != nil {
 		return Access{}, err
 	}
+	if end := record.ExpiresAt(); !end.IsZero() && !time.Now().Before(end) {
+		return Access{}, fault.New(fault.FailedPrecondition, "the key of access %s has ended at %s, as its class says (keyLife); delete the BucketAccess and make a new one", id, end.UTC().Format(time.RFC3339))
+	}
 	if record.Phase == journal.Done {
 		if err := p.replaceLostKey(ctx, backend, record); err != nil {
 			return Access{}, err
@@ -121,7 +124,7 @@ func (p *Provisioner) checkGrant(name string, auth cosi.AuthType, parameters map
 	if len(buckets) == 0 {
 		err = join(err, fault.New(fault.InvalidArgument, "the access names no bucket"))
 	}
-	grant := journal.Grant{Prefix: class.Prefix, SourceIP: class.SourceIP}
+	grant := journal.Grant{Prefixes: class.Prefixes, SourceIP: class.SourceIP, KeyLife: class.KeyLife}
 	id := cosi.AccountID{Account: name}
 	var backend Backend
 	for i, b := range buckets {
@@ -141,7 +144,11 @@ func (p *Provisioner) checkGrant(name string, auth cosi.AuthType, parameters map
 		if class.Mode != cosi.ReadWrite && mode != class.Mode {
 			err = join(err, fault.New(fault.InvalidArgument, "bucket %s: %s is asked for, and the BucketAccessClass allows %s only", bucketID, mode, class.Mode))
 		}
-		grant.Buckets = append(grant.Buckets, journal.BucketAccess{Bucket: bucketID.Bucket, Mode: mode})
+		actions := class.ActionsIn(mode)
+		if len(actions) == 0 && len(class.Actions) > 0 {
+			err = join(err, fault.New(fault.InvalidArgument, "bucket %s: %s allows none of the actions of the BucketAccessClass", bucketID, mode))
+		}
+		grant.Buckets = append(grant.Buckets, journal.BucketAccess{Bucket: bucketID.Bucket, Mode: mode, Actions: actions})
 	}
 	if err != nil {
 		return id, grant, backend, err
@@ -150,14 +157,22 @@ func (p *Provisioner) checkGrant(name string, auth cosi.AuthType, parameters map
 	if capabilities.ScopeBy == contract.ScopeByNone {
 		err = join(err, p.checkUnlimited(id, grant))
 	}
-	if grant.Prefix != "" && capabilities.WholeBuckets {
-		err = join(err, fault.New(fault.InvalidArgument, "BucketAccessClass parameters: prefix: backend %s cannot limit a key to a part of a bucket", id.Backend))
-	}
 	if len(grant.Buckets) > 1 && !capabilities.SeveralBuckets {
 		err = join(fault.New(fault.OutOfRange, "backend %s cannot give one key several buckets; use an access for each", id.Backend), err)
 	}
-	if len(class.SourceIP) > 0 && !capabilities.SourceAddresses {
-		err = join(err, fault.New(fault.InvalidArgument, "BucketAccessClass parameters: sourceIP: backend %s cannot limit a key to addresses", id.Backend))
+	for _, lack := range []struct {
+		asked, can bool
+		what       string
+	}{
+		{len(class.SourceIP) > 0, capabilities.SourceAddresses, "sourceIP: backend %s cannot limit a key to addresses"},
+		{len(class.Prefixes) > 0, !capabilities.WholeBuckets, "prefix: backend %s cannot limit a key to a part of a bucket"},
+		{len(class.Prefixes) > 1, capabilities.SeveralPrefixes, "prefixes: backend %s cannot give one key several prefixes"},
+		{len(class.Actions) > 0, capabilities.Actions, "actions: backend %s cannot limit a key to actions"},
+		{class.KeyLife > 0, capabilities.KeyExpiry, "keyLife: backend %s cannot end a key"},
+	} {
+		if lack.asked && !lack.can {
+			err = join(err, fault.New(fault.InvalidArgument, "BucketAccessClass parameters: "+lack.what, id.Backend))
+		}
 	}
 	slices.SortFunc(grant.Buckets, func(a, b journal.BucketAccess) int { return strings.Compare(a.Bucket, b.Bucket) })
 	for i := range grant.Buckets[1:] {
@@ -180,7 +195,7 @@ func (p *Provisioner) checkUnlimited(id cosi.AccountID, grant journal.Grant) err
 			err = join(err, fault.New(fault.InvalidArgument, "bucket %s: %s is asked for, and backend %s gives keys that may do everything; ask for %s", bucketIDOf(id, b), b.Mode, id.Backend, cosi.ReadWrite))
 		}
 	}
-	if grant.Prefix != "" {
+	if len(grant.Prefixes) > 0 {
 		err = join(err, fault.New(fault.InvalidArgument, "BucketAccessClass parameters: prefix: backend %s cannot limit a key to a part of a bucket", id.Backend))
 	}
 	return err
@@ -223,7 +238,7 @@ func (p *Provisioner) intendGrant(ctx context.Context, id cosi.AccountID, grant 
 		return nil, false, err
 	}
 	if !reflect.DeepEqual(record.Grant, grant) {
-		return nil, false, fault.New(fault.Mismatch, "access %s exists and was granted otherwise (buckets, access, prefix or sourceIP differ); delete the BucketAccess and make a new one", id)
+		return nil, false, fault.New(fault.Mismatch, "access %s exists and was granted otherwise (%s differ); delete the BucketAccess and make a new one", id, strings.Join(grantDifferences(record.Grant, grant), ", "))
 	}
 	if !fresh && record.Phase != journal.Done && !repeatsKeys(p.Backends[id.Backend].Provider) {
 		// What is issued now takes the place of what another process is being
@@ -247,7 +262,7 @@ func repeatsKeys(p contract.Provider) bool {
 func (p *Provisioner) issueKey(ctx context.Context, backend Backend, record *journal.Account) (secret.KeyPair, error) {
 	ask := func() (secret.KeyPair, error) {
 		pair, err := backend.Provider.IssueKey(ctx, contract.IssueKeyRequest{
-			Contract: record.ID.Contract, Slot: record.ID.Account, Scope: scopeOf(record.Grant), Proposed: record.Proposed,
+			Contract: record.ID.Contract, Slot: record.ID.Account, Scope: scopeOf(record), Proposed: record.Proposed,
 		})
 		if fault.Is(err, fault.InvalidArgument) {
 			// The request was checked before. What the service finds wrong is the
@@ -337,13 +352,47 @@ func (p *Provisioner) acknowledge(ctx context.Context, id cosi.ContractID, backe
 	}
 }
 
-func scopeOf(grant journal.Grant) *contract.Scope {
-	scope := &contract.Scope{}
+func scopeOf(record *journal.Account) *contract.Scope {
+	grant, scope := record.Grant, &contract.Scope{ExpiresAt: record.ExpiresAt()}
+	prefixes := grant.Prefixes
+	if len(prefixes) == 0 {
+		prefixes = []string{""}
+	}
 	for _, b := range grant.Buckets {
-		scope.Buckets = append(scope.Buckets, contract.BucketScope{Bucket: b.Bucket, Prefix: grant.Prefix, Mode: b.Mode})
+		for _, prefix := range prefixes {
+			scope.Buckets = append(scope.Buckets, contract.BucketScope{Bucket: b.Bucket, Prefix: prefix, Mode: b.Mode, Actions: b.Actions})
+		}
 	}
 	for _, block := range grant.SourceIP {
 		scope.SourceAddresses = append(scope.SourceAddresses, netip.MustParsePrefix(block)) // params has parsed it
 	}
 	return scope
+}
+
+// grantDifferences names the parameters in which two grants differ.
+func grantDifferences(a, b journal.Grant) []string {
+	modes := func(g journal.Grant) (buckets, modes, actions any) {
+		var names []string
+		var m []cosi.AccessMode
+		var act [][]string
+		for _, b := range g.Buckets {
+			names, m, act = append(names, b.Bucket), append(m, b.Mode), append(act, b.Actions)
+		}
+		return names, m, act
+	}
+	bucketsA, modesA, actionsA := modes(a)
+	bucketsB, modesB, actionsB := modes(b)
+	var out []string
+	for _, field := range []struct {
+		name string
+		a, b any
+	}{
+		{"buckets", bucketsA, bucketsB}, {"access", modesA, modesB}, {"actions", actionsA, actionsB},
+		{"prefix", a.Prefixes, b.Prefixes}, {"sourceIP", a.SourceIP, b.SourceIP}, {"keyLife", a.KeyLife, b.KeyLife},
+	} {
+		if !reflect.DeepEqual(field.a, field.b) {
+			out = append(out, field.name)
+		}
+	}
+	return out
 }

@@ -75,8 +75,9 @@ func New(c Config) (*Provider, error) {
 
 // Capabilities implements contract.Provider.
 func (p *Provider) Capabilities() contract.Capabilities {
+	scoped := p.scopeBy == contract.ScopeByKey
 	return contract.Capabilities{
-		ScopeBy: p.scopeBy, SourceAddresses: p.scopeBy == contract.ScopeByKey, SeveralBuckets: true,
+		ScopeBy: p.scopeBy, SourceAddresses: scoped, SeveralBuckets: true, SeveralPrefixes: scoped, Actions: scoped, KeyExpiry: true,
 		Suspend: true, Plans: true, Labels: true,
 		Quota: contract.QuotaKinds{Buckets: true, Keys: true, Bytes: true, Objects: true}, // the service says what it has not
 	}
@@ -201,6 +202,9 @@ func (p *Provider) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (
 		grants := make([]api.BucketGrant, len(req.Scope.Buckets))
 		for i, b := range req.Scope.Buckets {
 			grants[i] = api.BucketGrant{Bucket: b.Bucket, Prefix: optional(b.Prefix), Access: accesses[b.Mode]}
+			if len(b.Actions) > 0 {
+				grants[i].Actions = &b.Actions
+			}
 		}
 		body.Spec.Buckets = &grants
 		if len(req.Scope.SourceAddresses) > 0 {
@@ -209,6 +213,9 @@ func (p *Provider) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (
 				blocks[i] = a.String()
 			}
 			body.Spec.SourceAddresses = &blocks
+		}
+		if !req.Scope.ExpiresAt.IsZero() {
+			body.Spec.ExpiresAt = &req.Scope.ExpiresAt
 		}
 	}
 	var issued api.IssuedKey

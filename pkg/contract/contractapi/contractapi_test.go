@@ -997,7 +997,8 @@ func TestCapabilities(t *testing.T) {
 	t.Parallel()
 	_, p := play(t, nil)
 	want := contract.Capabilities{
-		ScopeBy: contract.ScopeByKey, SourceAddresses: true, SeveralBuckets: true, Suspend: true, Plans: true, Labels: true,
+		ScopeBy: contract.ScopeByKey, SourceAddresses: true, SeveralBuckets: true, SeveralPrefixes: true, Actions: true, KeyExpiry: true,
+		Suspend: true, Plans: true, Labels: true,
 		Quota: contract.QuotaKinds{Buckets: true, Keys: true, Bytes: true, Objects: true},
 	}
 	if got := p.Capabilities(); got != want {

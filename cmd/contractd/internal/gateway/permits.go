@@ -44,6 +44,8 @@ func permits(grant store.Grant, r request) bool {
 	switch effect := effectOf(r.action); {
 	case !effect.in(grant.Access):
 		return false
+	case len(grant.Actions) > 0 && !slices.Contains(grant.Actions, string(r.action)):
+		return false
 	case effect.onObject:
 		return r.object != "" && strings.HasPrefix(r.object, grant.Prefix)
 	case effect.listsKeys:

@@ -252,7 +252,7 @@ func noKey(contract, name string) error {
 func keyOf(contract, name string, spec api.KeySpec) store.Key {
 	k := store.Key{Contract: contract, Name: name, Slot: spec.Slot, ExpiresAt: utc(spec.ExpiresAt)}
 	for _, g := range value(spec.Buckets) {
-		k.Grants = append(k.Grants, store.Grant{Bucket: g.Bucket, Prefix: value(g.Prefix), Access: store.Access(g.Access)})
+		k.Grants = append(k.Grants, store.Grant{Bucket: g.Bucket, Prefix: value(g.Prefix), Access: store.Access(g.Access), Actions: value(g.Actions)})
 	}
 	for _, block := range value(spec.SourceAddresses) {
 		k.Sources = append(k.Sources, netip.MustParsePrefix(block))
@@ -263,7 +263,11 @@ func keyOf(contract, name string, spec api.KeySpec) store.Key {
 func sameSpec(a, b store.Key) bool {
 	sameTime := a.ExpiresAt == nil && b.ExpiresAt == nil ||
 		a.ExpiresAt != nil && b.ExpiresAt != nil && a.ExpiresAt.Equal(*b.ExpiresAt)
-	return a.Slot == b.Slot && sameTime && slices.Equal(a.Grants, b.Grants) && slices.Equal(a.Sources, b.Sources)
+	return a.Slot == b.Slot && sameTime && slices.EqualFunc(a.Grants, b.Grants, sameGrant) && slices.Equal(a.Sources, b.Sources)
+}
+
+func sameGrant(a, b store.Grant) bool {
+	return a.Bucket == b.Bucket && a.Prefix == b.Prefix && a.Access == b.Access && slices.Equal(a.Actions, b.Actions)
 }
 
 // key is how callers see a key.
@@ -283,6 +287,9 @@ func (s *Service) key(k store.Key) api.Key {
 		grants := make([]api.BucketGrant, len(k.Grants))
 		for i, g := range k.Grants {
 			grants[i] = api.BucketGrant{Bucket: g.Bucket, Prefix: optional(g.Prefix), Access: api.BucketAccess(g.Access)}
+			if len(g.Actions) > 0 {
+				grants[i].Actions = &g.Actions
+			}
 		}
 		seen.Spec.Buckets = &grants
 	}

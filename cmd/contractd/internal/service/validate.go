@@ -21,6 +21,7 @@ const (
 	maxGrants  = 128
 	maxPrefix  = 1024
 	maxSources = 64
+	maxActions = 64
 	maxKeep    = 8
 	maxKeepID  = 128
 	maxPage    = 500
@@ -134,12 +135,29 @@ func (f *faults) grants(grants []api.BucketGrant) {
 		if !grant.Access.Valid() {
 			f.add(child(pointer, "access"), "must be readOnly, readWrite or writeOnly")
 		}
+		f.actions(child(pointer, "actions"), grant.Actions)
 		f.length(child(pointer, "prefix"), grant.Prefix, maxPrefix)
 		if grant.Prefix != nil && !matchable(*grant.Prefix) {
 			f.add(child(pointer, "prefix"), "must not have empty, . or .. path segments: no object key has them")
 		}
 	}
 }
+
+func (f *faults) actions(pointer string, actions *[]string) {
+	if actions == nil {
+		return
+	}
+	if n := len(*actions); n == 0 || n > maxActions {
+		f.add(pointer, "must have 1 to %d entries; leave the field out for all actions of the access", maxActions)
+	}
+	for i, action := range *actions {
+		if !actionSyntax.MatchString(action) {
+			f.add(child(pointer, i), "must be an action like s3:GetObject")
+		}
+	}
+}
+
+var actionSyntax = regexp.MustCompile(`^s3:[A-Za-z]{1,61}$`)
 
 // matchable reports whether an object key can start with the prefix. The storage
 // keeps objects in directories and resolves such segments away.

@@ -68,6 +68,8 @@ type Grant struct {
 	Bucket string
 	Prefix string // only objects whose key starts with it
 	Access Access
+	// Actions limit it to some of what Access allows; none is all of it.
+	Actions []string `json:",omitempty"`
 }
 
 // Access is the mode of a [Grant].

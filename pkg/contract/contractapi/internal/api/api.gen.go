@@ -173,7 +173,10 @@ type BucketAccess string
 // BucketGrant defines model for BucketGrant.
 type BucketGrant struct {
 	Access BucketAccess `json:"access"`
-	Bucket string       `json:"bucket"`
+
+	// Actions S3 actions such as s3:GetObject, of those that the access allows; absent = all of them
+	Actions *[]string `json:"actions,omitempty"`
+	Bucket  string    `json:"bucket"`
 
 	// Prefix Only objects whose key starts with it
 	Prefix *string `json:"prefix,omitempty"`

@@ -1,0 +1,166 @@
+package integration
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"google.golang.org/grpc/codes"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+)
+
+// A class that asks for what the storage does not have makes nothing, through
+// either version of COSI, and the answer names all that is missing.
+func TestOptionsTheStorageLacks(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, onDemand)
+	contract := newContract()
+	class := map[string]string{"contract": contract, "expireAfterDays": "30", "tags": "stage=test"}
+	_, err := e.create(contract+"-1", class)
+	expectCode(t, err, codes.InvalidArgument, contract+"-1", "the storage has no lifecycle; leave it out of the class")
+	_, err = v2{e}.create(contract+"-2", class)
+	expectCode(t, err, codes.InvalidArgument, "has no lifecycle")
+	if left := e.buckets(contract); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	// What is not known yet is asked of a bucket that is there.
+	e.mustCreate(contract+"-3", map[string]string{"contract": contract})
+	e.line.Heal()
+	_, err = e.create(contract+"-4", map[string]string{"contract": contract, "blockPublicAccess": "all", "encryption": "AES256"})
+	expectCode(t, err, codes.InvalidArgument, "has no blockPublicAccess, encryption")
+	for _, call := range e.line.Calls() {
+		if call == "PUT /"+contract+"-4" {
+			t.Error("the bucket was made before it was asked")
+		}
+	}
+}
+
+func TestMismatchNamesWhatDiffers(t *testing.T) {
+	t.Parallel()
+	e, l := newEnv(t, onDemand), newLife()
+	l.class = map[string]string{"contract": l.contract, "versioning": "Enabled", "grantRead": "id=" + e.code(newContract()), "corsOrigins": "https://a.example.com"}
+	must(t, l.create(t, e.conn))
+	must(t, l.create(t, e.conn))
+	_, err := e.create(l.bucket, map[string]string{"contract": l.contract, "versioning": "Enabled", "corsOrigins": "https://b.example.com", "websiteIndex": "x"})
+	expectCode(t, err, codes.AlreadyExists, "corsOrigins, grantRead, websiteIndex differ")
+	must(t, l.grant(t, e.conn))
+	_, err = v2{e}.grant("ba-1", bucketModes{l.id: readWrite}, map[string]string{"sourceIP": "10.0.0.0/8", "keyLife": "1h"})
+	expectCode(t, err, codes.AlreadyExists, "sourceIP, keyLife differ")
+}
+
+// code is how the storage names a contract, which it signs if need be.
+func (e *env) code(contract string) string {
+	e.Helper()
+	var have struct{ Code string }
+	if code := e.api(http.MethodPut, "/v1/contracts/"+contract, map[string]any{"owner": "example-cluster"}, &have); code >= 300 {
+		e.Fatalf("HTTP %d", code)
+	}
+	return have.Code
+}
+
+func TestActionsAndPrefixes(t *testing.T) {
+	t.Parallel()
+	e, l := newEnv(t, onDemand), newLife()
+	l.class = map[string]string{"contract": l.contract}
+	must(t, l.create(t, e.conn))
+	full := e.mustGrant(l.id, "ba-full", nil).client()
+	allowed(t, "put", put(t, full, l.bucket, "in/a"))
+	allowed(t, "put", put(t, full, l.bucket, "other/a"))
+
+	two := e.mustGrant(l.id, "ba-two", map[string]string{"prefixes": "in/, out/"}).client()
+	allowed(t, "put below the first", put(t, two, l.bucket, "in/b"))
+	allowed(t, "put below the second", put(t, two, l.bucket, "out/b"))
+	allowed(t, "list below the second", list(t, two, l.bucket, "out/"))
+	refused(t, "put beside", put(t, two, l.bucket, "other/b"))
+	refused(t, "list all", list(t, two, l.bucket, ""))
+
+	writer := e.mustGrant(l.id, "ba-actions", map[string]string{"actions": "s3:PutObject,s3:ListBucket"}).client()
+	allowed(t, "put", put(t, writer, l.bucket, "in/c"))
+	allowed(t, "list", list(t, writer, l.bucket, ""))
+	refused(t, "get", get(t, writer, l.bucket, "in/a"))
+	refused(t, "remove", remove(t, writer, l.bucket, "in/a"))
+
+	// The mode that a BucketAccess asks for stays a bound.
+	g, err := v2{e}.grant("ba-both", bucketModes{l.id: readOnly}, map[string]string{"actions": "s3:PutObject,s3:GetObject"})
+	must(t, err)
+	allowed(t, "get", get(t, g.client(), l.bucket, "in/a"))
+	refused(t, "put", put(t, g.client(), l.bucket, "in/d"))
+	refused(t, "list", list(t, g.client(), l.bucket, ""))
+	_, err = v2{e}.grant("ba-none", bucketModes{l.id: readOnly}, map[string]string{"actions": "s3:PutObject"})
+	expectCode(t, err, codes.InvalidArgument, "allows none of the actions")
+}
+
+// The service ends a key by itself; the driver neither hands it out again nor
+// replaces it.
+func TestKeyLife(t *testing.T) {
+	t.Parallel()
+	e, l := newEnv(t, onDemand), newLife()
+	must(t, l.create(t, e.conn))
+	before := time.Now()
+	g := e.mustGrant(l.id, "ba-1", map[string]string{"keyLife": "36h"})
+	if again := e.mustGrant(l.id, "ba-1", map[string]string{"keyLife": "36h"}); again != g {
+		t.Error("a repeated grant gave something else")
+	}
+	allowed(t, "put", put(t, g.client(), l.bucket, "x"))
+	var page struct {
+		Items []struct {
+			Spec struct {
+				Slot      string
+				ExpiresAt time.Time
+			}
+		}
+	}
+	e.api(http.MethodGet, "/v1/contracts/"+l.contract+"/keys?pageSize=500", nil, &page)
+	for _, k := range page.Items {
+		if life := k.Spec.ExpiresAt.Sub(before); k.Spec.Slot == "ba-1" && (life < 36*time.Hour-time.Minute || life > 36*time.Hour+time.Minute) {
+			t.Errorf("the service ends the key at %s", k.Spec.ExpiresAt)
+		}
+	}
+
+	// The same record, made 37 hours earlier.
+	e.stop()
+	store, err := journal.OpenFile(e.dir+"/journal.log", func(string, error) {})
+	must(t, err)
+	id, err := cosi.ParseAccountID(g.account)
+	must(t, err)
+	record, err := journal.New(store).Account(t.Context(), id)
+	must(t, err)
+	record.CreatedAt = record.CreatedAt.Add(-37 * time.Hour)
+	must(t, journal.New(store).SaveAccount(t.Context(), record))
+	must(t, store.Close())
+	e.start()
+	_, err = e.grant(l.id, "ba-1", map[string]string{"keyLife": "36h"})
+	expectCode(t, err, codes.FailedPrecondition, "has ended at", "keyLife")
+	if got := e.keys(l.contract); len(got) != 1 || got[0].AccessKeyID != g.key {
+		t.Errorf("keys: %+v", got)
+	}
+	must(t, e.revoke(l.id, g.account))
+	must(t, remove(t, e.owner(l.contract), l.bucket, "x"))
+	must(t, l.delete(t, e.conn))
+}
+
+// Options that cannot be taken back in the life of one bucket are kept over
+// repeats, and the object lock is the storage's own.
+func TestObjectLock(t *testing.T) {
+	t.Parallel()
+	e, l := newEnv(t, onDemand), newLife()
+	l.class = map[string]string{"contract": l.contract, "objectLock": "GOVERNANCE:1d"}
+	must(t, l.create(t, e.conn))
+	must(t, l.create(t, e.conn))
+	must(t, l.grant(t, e.conn))
+	allowed(t, "put", put(t, l.granted.client(), l.bucket, "x"))
+	owner := e.owner(l.contract)
+	versions, err := owner.ListObjectVersions(t.Context(), &s3.ListObjectVersionsInput{Bucket: &l.bucket})
+	must(t, err)
+	if len(versions.Versions) != 1 {
+		t.Fatalf("%d versions", len(versions.Versions))
+	}
+	v := versions.Versions[0]
+	_, err = owner.DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: &l.bucket, Key: v.Key, VersionId: v.VersionId})
+	if err == nil {
+		t.Error("a locked version was deleted")
+	}
+}
