@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -48,20 +47,21 @@ func setUp(m *testing.M) (int, error) {
 	return m.Run(), nil
 }
 
-// servers are all that the options are tested on.
-func servers(t *testing.T) []*server {
-	return append([]*server{faked(s3fake.Start(t)), ofContractd(t)}, ofCeph(t)...)
+func TestOptions(t *testing.T) {
+	t.Run(Versitygw, func(t *testing.T) { Run(t, ofContractd) })
+	t.Run(fake, func(t *testing.T) { Run(t, func(t *testing.T) *Server { return faked(s3fake.Start(t)) }) })
 }
 
-func faked(s *s3fake.Server) *server {
-	return &server{
-		name: fake, features: &bucket.Features{}, placements: true, key: secret.KeyPair{AccessKeyID: "key", SecretAccessKey: secret.New("secret")},
-		endpoint: cosi.Endpoint{URL: s.URL, Region: "us-east-1", PathStyle: true},
-	}
+func faked(s *s3fake.Server) *Server {
+	return &Server{fake, bucket.Config{
+		Endpoint: cosi.Endpoint{URL: s.URL, Region: "us-east-1", PathStyle: true},
+		Key:      secret.KeyPair{AccessKeyID: "key", SecretAccessKey: secret.New("secret")},
+		Features: &bucket.Features{}, Placements: true,
+	}}
 }
 
 // ofContractd is versitygw as contractd runs it, with a contract's own key.
-func ofContractd(t *testing.T) *server {
+func ofContractd(t *testing.T) *Server {
 	t.Helper()
 	put := func(path string, body, into any) {
 		t.Helper()
@@ -86,24 +86,9 @@ func ofContractd(t *testing.T) *server {
 	}
 	put("/v1/contracts/"+contract, map[string]any{"owner": "options-test"}, &struct{}{})
 	put("/v1/contracts/"+contract+"/keys/own", map[string]any{"spec": map[string]any{"slot": "own"}}, &issued)
-	return &server{
-		name: versitygw, features: &bucket.Features{},
-		key:      secret.KeyPair{AccessKeyID: issued.Key.AccessKeyID, SecretAccessKey: secret.New(issued.SecretAccessKey)},
-		endpoint: cosi.Endpoint{URL: contractd.S3, Region: "us-east-1", PathStyle: true},
-	}
-}
-
-// ofCeph is a radosgw that runs already: RADOSGW holds its address, a key and a
-// secret of a user.
-func ofCeph(t *testing.T) []*server {
-	at := strings.Fields(os.Getenv("RADOSGW"))
-	if len(at) != 3 {
-		t.Log("no radosgw: RADOSGW holds no address, key and secret")
-		return nil
-	}
-	return []*server{{
-		name: radosgw, features: &bucket.Features{}, placements: true,
-		key:      secret.KeyPair{AccessKeyID: at[1], SecretAccessKey: secret.New(at[2])},
-		endpoint: cosi.Endpoint{URL: at[0], Region: "default", PathStyle: true},
+	return &Server{Versitygw, bucket.Config{
+		Endpoint: cosi.Endpoint{URL: contractd.S3, Region: "us-east-1", PathStyle: true},
+		Key:      secret.KeyPair{AccessKeyID: issued.Key.AccessKeyID, SecretAccessKey: secret.New(issued.SecretAccessKey)},
+		Features: &bucket.Features{},
 	}}
 }

@@ -14,7 +14,7 @@ import (
 // was: an option on the servers above, anything else where test/integration runs.
 func TestTableNamesTheServers(t *testing.T) {
 	t.Parallel()
-	tested := map[string][]string{"placement": {radosgw, fake}}
+	tested := map[string][]string{"placement": {Radosgw, fake}}
 	for _, o := range options {
 		for _, c := range []class{o.first, o.then} {
 			for parameter := range c {
@@ -25,10 +25,10 @@ func TestTableNamesTheServers(t *testing.T) {
 	for _, p := range params.Table() {
 		want, isOption := tested[p.Name]
 		if strings.HasPrefix(p.Name, "grant") {
-			want, isOption = []string{versitygw}, true // TestGrants of test/integration
+			want, isOption = []string{Versitygw}, true // TestGrants of test/integration
 		}
 		if p.Class == params.BucketAccessClass || !isOption {
-			want = []string{versitygw}
+			want = []string{Versitygw}
 		}
 		if !slices.Equal(p.TestedOn, want) {
 			t.Errorf("%s: the table names %v, the tests run on %v", p.Name, p.TestedOn, want)
@@ -69,16 +69,8 @@ func TestPlacement(t *testing.T) {
 	if at := web.Document("one", "location"); at != ":cold" {
 		t.Errorf("made at %q", at)
 	}
-	s.placements = false
+	s.Placements = false
 	if err := s.engine().Create(t.Context(), "two", spec); !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "no placement") {
 		t.Errorf("got %v", err)
-	}
-	for _, s := range ofCeph(t) {
-		e, name := s.engine(), newName()
-		if err := e.Create(t.Context(), name, spec); !fault.Is(err, fault.InvalidArgument) {
-			t.Errorf("a placement that is not there: %v", err)
-		}
-		must(t, e.Create(t.Context(), name, class{"placement": "default-placement"}.spec(t)))
-		must(t, e.Delete(t.Context(), name))
 	}
 }

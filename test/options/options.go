@@ -24,35 +24,32 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
-// server is an S3 service with a key that makes buckets.
-type server struct {
-	name     string
-	endpoint cosi.Endpoint
-	key      secret.KeyPair
-	// placements is what a bucket engine is told of the service.
-	placements bool
-	features   *bucket.Features
+// Server is an S3 service with a key that makes buckets, as a bucket engine is
+// told of it.
+type Server struct {
+	// Name is one of the servers that an option can be on.
+	Name string
+	// Config is the engine's; of it are set here what is the same for all.
+	bucket.Config
 }
 
-func (s *server) engine() *bucket.Engine {
-	return bucket.New(bucket.Config{
-		Endpoint: s.endpoint, Key: s.key, Owner: "options-test", HTTP: http.DefaultClient, Observe: func(string, error) {},
-		Features: s.features, Placements: s.placements,
-	})
+func (s *Server) engine() *bucket.Engine {
+	c := s.Config
+	c.Owner, c.HTTP, c.Observe = "options-test", http.DefaultClient, func(string, error) {}
+	return bucket.New(c)
 }
 
 // get reads a subresource of a bucket past the engine and the SDK.
-func (s *server) get(t *testing.T, bucket, subresource string) string {
+func (s *Server) get(t *testing.T, bucket, subresource string) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.endpoint.URL+"/"+bucket+"?"+subresource+"=", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.Endpoint.URL+"/"+bucket+"?"+subresource+"=", nil)
 	must(t, err)
 	const empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" // SHA-256 of nothing
 	req.Header.Set("X-Amz-Content-Sha256", empty)
-	credentials := aws.Credentials{AccessKeyID: s.key.AccessKeyID, SecretAccessKey: s.key.SecretAccessKey.Reveal()}
-	must(t, v4.NewSigner().SignHTTP(t.Context(), credentials, req, empty, "s3", s.endpoint.Region, time.Now()))
+	credentials := aws.Credentials{AccessKeyID: s.Key.AccessKeyID, SecretAccessKey: s.Key.SecretAccessKey.Reveal()}
+	must(t, v4.NewSigner().SignHTTP(t.Context(), credentials, req, empty, "s3", s.Endpoint.Region, time.Now()))
 	resp, err := http.DefaultClient.Do(req)
 	must(t, err)
 	defer func() { _ = resp.Body.Close() }()
@@ -85,40 +82,41 @@ type option struct {
 	on []string
 }
 
+// The servers.
 const (
-	versitygw = "versitygw"
-	radosgw   = "radosgw"
+	Versitygw = "versitygw"
+	Radosgw   = "radosgw"
 	fake      = "fake"
 )
 
 const allow = `{"Version":"2012-10-17","Statement":[{"Sid":"%s","Effect":"Allow","Principal":"*","Action":["s3:GetObject"],"Resource":["arn:aws:s3:::${bucket}/%s/*"]}]}`
 
 var options = []option{
-	{name: "objectOwnership", subresource: "ownershipControls", on: []string{versitygw, fake},
+	{name: "objectOwnership", subresource: "ownershipControls", on: []string{Versitygw, fake},
 		first: class{"objectOwnership": "BucketOwnerPreferred"}, says: []string{"<ObjectOwnership>BucketOwnerPreferred<"},
 		then: class{"objectOwnership": "BucketOwnerEnforced"}, next: []string{"<ObjectOwnership>BucketOwnerEnforced<"}, left: "OwnershipControlsNotFound"},
-	{name: "blockPublicAccess", subresource: "publicAccessBlock", on: []string{radosgw, fake},
+	{name: "blockPublicAccess", subresource: "publicAccessBlock", on: []string{Radosgw, fake},
 		first: class{"blockPublicAccess": "all"}, says: []string{"<BlockPublicPolicy>true<", "<RestrictPublicBuckets>true<"},
 		then: class{"blockPublicAccess": "BlockPublicAcls"}, next: []string{"<BlockPublicAcls>true<", "<BlockPublicPolicy>false<"}},
-	{name: "acl", subresource: "acl", on: []string{versitygw, radosgw, fake},
+	{name: "acl", subresource: "acl", on: []string{Versitygw, Radosgw, fake},
 		first: class{"acl": "public-read"}, says: []string{"READ<"},
 		then: class{"acl": "private"}, next: []string{"FULL_CONTROL"}, left: "FULL_CONTROL"},
-	{name: "policy", subresource: "policy", on: []string{versitygw, radosgw, fake},
+	{name: "policy", subresource: "policy", on: []string{Versitygw, Radosgw, fake},
 		first: class{"policy": fmt.Sprintf(allow, "a", "${contract}")}, says: []string{":::%s/team/*"},
 		then: class{"policy": fmt.Sprintf(allow, "b", "public")}, next: []string{":::%s/public/*"}, left: "NoSuchBucketPolicy"},
-	{name: "versioning", subresource: "versioning", on: []string{versitygw, radosgw, fake},
+	{name: "versioning", subresource: "versioning", on: []string{Versitygw, Radosgw, fake},
 		first: class{"versioning": "Enabled"}, says: []string{"<Status>Enabled<"},
 		then: class{"versioning": "Suspended"}, next: []string{"<Status>Suspended<"}, left: "<Status>Suspended<", stays: true},
-	{name: "objectLock", subresource: "object-lock", on: []string{versitygw, radosgw, fake},
+	{name: "objectLock", subresource: "object-lock", on: []string{Versitygw, Radosgw, fake},
 		first: class{"objectLock": "GOVERNANCE:30d"}, says: []string{"<Mode>GOVERNANCE<", "<Days>30<"},
 		then: class{"objectLock": "COMPLIANCE:2y"}, next: []string{"<Mode>COMPLIANCE<", "<Years>2<"}, left: "<ObjectLockEnabled>Enabled<", stays: true},
-	{name: "lifecycle", subresource: "lifecycle", on: []string{radosgw, fake},
+	{name: "lifecycle", subresource: "lifecycle", on: []string{Radosgw, fake},
 		first: class{"expireAfterDays": "30", "noncurrentExpireAfterDays": "7", "abortUploadsAfterDays": "3"},
 		says:  []string{"<Days>30<", "<NoncurrentDays>7<", "<DaysAfterInitiation>3<"},
 		then: class{"lifecycle": `{"Rules":[{"ID":"z","Status":"Enabled","Filter":{"Prefix":"logs/"},"Expiration":{"Days":5}},
 			{"ID":"a","Status":"Disabled","Prefix":"tmp/","Expiration":{"Days":1}}]}`},
 		next: []string{"<Prefix>logs/<", "<Days>5<", "<Status>Disabled<"}, left: "NoSuchLifecycleConfiguration"},
-	{name: "cors", subresource: "cors", on: []string{versitygw, radosgw, fake},
+	{name: "cors", subresource: "cors", on: []string{Versitygw, Radosgw, fake},
 		first: class{"corsOrigins": "https://b.example.com,https://a.example.com", "corsMethods": "PUT,GET"},
 		says:  []string{"<AllowedOrigin>https://a.example.com<", "<AllowedMethod>PUT<"},
 		then:  class{"cors": `{"CORSRules":[{"AllowedMethods":["HEAD"],"AllowedOrigins":["https://c.example.com"],"MaxAgeSeconds":60}]}`},
@@ -126,13 +124,13 @@ var options = []option{
 	{name: "encryption", subresource: "encryption", on: []string{fake},
 		first: class{"encryption": "AES256"}, says: []string{"<SSEAlgorithm>AES256<"},
 		then: class{"kmsKey": "key-1"}, next: []string{"<SSEAlgorithm>aws:kms<", "<KMSMasterKeyID>key-1<"}, left: "ServerSideEncryptionConfigurationNotFoundError"},
-	{name: "website", subresource: "website", on: []string{versitygw, fake},
+	{name: "website", subresource: "website", on: []string{Versitygw, fake},
 		first: class{"websiteIndex": "index.html", "websiteError": "error.html"}, says: []string{"<Suffix>index.html<", "<Key>error.html<"},
 		then: class{"websiteIndex": "main.html"}, next: []string{"<Suffix>main.html<"}, left: "NoSuchWebsiteConfiguration"},
-	{name: "requestPayer", subresource: "requestPayment", on: []string{radosgw, fake},
+	{name: "requestPayer", subresource: "requestPayment", on: []string{Radosgw, fake},
 		first: class{"requestPayer": "Requester"}, says: []string{"<Payer>Requester<"},
 		then: class{"requestPayer": "BucketOwner"}, next: []string{"<Payer>BucketOwner<"}, left: "<Payer>BucketOwner<"},
-	{name: "tags", subresource: "tagging", on: []string{versitygw, radosgw, fake},
+	{name: "tags", subresource: "tagging", on: []string{Versitygw, Radosgw, fake},
 		first: class{"tags": "stage=test,team=blue"}, says: []string{"<Key>stage</Key>", "<Value>blue</Value>"},
 		then: class{"tags": "stage=live"}, next: []string{"<Value>live</Value>"}, left: cosi.OwnerTag},
 }
@@ -150,26 +148,23 @@ func (c class) spec(t *testing.T) params.Bucket {
 	return spec
 }
 
-func TestOptions(t *testing.T) {
-	for _, s := range servers(t) {
-		for _, o := range options {
-			t.Run(s.name+"/"+o.name, func(t *testing.T) {
-				t.Parallel()
-				if s.name == versitygw { // a contract for each, in which no other test's bucket comes and goes
-					s = ofContractd(t)
-				}
-				if !slices.Contains(o.on, s.name) {
-					o.isRefused(t, s)
-					return
-				}
+// Run walks every option at a server that fresh returns, with a user of its
+// own: no other test's bucket comes and goes in it.
+func Run(t *testing.T, fresh func(*testing.T) *Server) {
+	for _, o := range options {
+		t.Run(o.name, func(t *testing.T) {
+			t.Parallel()
+			if s := fresh(t); slices.Contains(o.on, s.Name) {
 				o.isKept(t, s)
-			})
-		}
+			} else {
+				o.isRefused(t, s)
+			}
+		})
 	}
 }
 
 // isKept walks an option through the life of a bucket.
-func (o option) isKept(t *testing.T, s *server) {
+func (o option) isKept(t *testing.T, s *Server) {
 	ctx, e, name := t.Context(), s.engine(), newName()
 	first, then, none := o.first.spec(t), o.then.spec(t), class{}.spec(t)
 	tells := func(when string, want []string) {
@@ -233,7 +228,7 @@ func (o option) isKept(t *testing.T, s *server) {
 
 // isRefused sees that a class with the option is refused, and that nothing is
 // made for it once the contract has a bucket that could be asked.
-func (o option) isRefused(t *testing.T, s *server) {
+func (o option) isRefused(t *testing.T, s *Server) {
 	e, other, name := s.engine(), newName(), newName()
 	must(t, e.Create(t.Context(), other, class{}.spec(t)))
 	t.Cleanup(func() { _ = e.Delete(context.WithoutCancel(t.Context()), other) })
