@@ -30,9 +30,9 @@ var levels = map[string]int{
 	"pkg/server/code": 1,
 
 	"pkg/params":   2,
-	"pkg/config":   2,
 	"pkg/contract": 2,
 
+	"pkg/config":           3, // which holds what contracts let classes say
 	"pkg/journal":          3, // a record keeps the parameters it was made with
 	"pkg/params/admission": 3,
 	"pkg/policy":           3,

@@ -27,6 +27,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
@@ -117,6 +118,11 @@ type Terms struct {
 	// this one. At a service whose keys cannot be limited to a bucket that is
 	// what keeps two applications apart. The terms are those of each contract.
 	PerBucket bool `yaml:"perBucket,omitempty"`
+	// Guard is what classes may ask for under the contract.
+	Guard params.Guard `yaml:"guard,omitempty"`
+	// Defaults are parameters that classes mean where they give none. A change
+	// reaches the buckets that are there; keys stay as they were issued.
+	Defaults params.Defaults `yaml:"defaults,omitempty"`
 	// OnLastBucket says what happens when the contract's last bucket is deleted.
 	OnLastBucket OnLastBucket `yaml:"onLastBucket"`
 }
@@ -347,6 +353,12 @@ func (t Terms) check(at string, backends map[string]bool) []error {
 		if bound != nil && *bound < 0 {
 			fault("%s.quota.%s: %d is negative", at, name, *bound)
 		}
+	}
+	for _, text := range t.Guard.Check(t.Defaults) {
+		fault("%s.%s", at, text)
+	}
+	if t.PerBucket && t.Guard.MaxBuckets != nil {
+		fault("%s.guard.maxBuckets: a contract of perBucket has one bucket each; leave it out", at)
 	}
 	if len(t.Labels) > 32 {
 		fault("%s.labels: %d labels; at most 32 are allowed", at, len(t.Labels))

@@ -24,6 +24,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
@@ -129,8 +130,11 @@ type Contract struct {
 // and not yet recorded is known for the driver's own.
 type Bucket struct {
 	ID cosi.BucketID
-	// Spec is what its class asked for.
+	// Spec is what its class asked for: a repeated request is compared with it.
 	Spec params.Bucket
+	// Applied is what it was configured to: Spec with what the contract laid
+	// under it then.
+	Applied params.Bucket
 	// Adopted says that somebody else made it and left it to the driver. It
 	// carries no mark of any driver's.
 	Adopted bool
@@ -166,7 +170,11 @@ type Grant struct {
 type Account struct {
 	ID    cosi.AccountID
 	Phase Phase
+	// Grant is what the key is limited to: Asked with what the contract laid
+	// under it when it was first asked for.
 	Grant Grant
+	// Asked is what a repeated request is compared with.
+	Asked Grant
 	// Proposed and Issued are as in Contract.
 	Proposed secret.KeyPair
 	Issued   secret.KeyPair
@@ -244,7 +252,10 @@ func (j *Journal) Bucket(ctx context.Context, id cosi.BucketID) (*Bucket, error)
 	if err := decode(e, &v); err != nil {
 		return nil, err
 	}
-	return &Bucket{ID: id, Spec: v.Spec, Adopted: v.Adopted, Unclassed: v.Unclassed, Endpoint: v.Endpoint, CreatedAt: v.CreatedAt, entry: e}, nil
+	if v.Applied == nil {
+		v.Applied = &v.Spec
+	}
+	return &Bucket{ID: id, Spec: v.Spec, Applied: *v.Applied, Adopted: v.Adopted, Unclassed: v.Unclassed, Endpoint: v.Endpoint, CreatedAt: v.CreatedAt, entry: e}, nil
 }
 
 // Account returns the record of an access; NotFound if there is none.
@@ -277,6 +288,26 @@ func (j *Journal) InUse(ctx context.Context, id cosi.ContractID) (bool, error) {
 	return len(entries) > 0, err
 }
 
+// Usage counts the buckets that hang on a contract, and the keys that hang on
+// them.
+func (j *Journal) Usage(ctx context.Context, id cosi.ContractID) (buckets, keys int, err error) {
+	entries, err := j.store.Dependents(ctx, contractKey(id), 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	accounts := map[Key]bool{}
+	for _, e := range entries {
+		on, err := j.store.Dependents(ctx, e.Key, 0)
+		if err != nil {
+			return 0, 0, err
+		}
+		for _, a := range on {
+			accounts[a.Key] = true
+		}
+	}
+	return len(entries), len(accounts), nil
+}
+
 // SaveContract writes a record: as a new one if it was not read from the
 // journal, over the one that was read otherwise. Mismatch means that somebody
 // else was faster, and the next read tells how.
@@ -287,13 +318,21 @@ func (j *Journal) SaveContract(ctx context.Context, c *Contract) error {
 
 // SaveBucket is [Journal.SaveContract] for buckets.
 func (j *Journal) SaveBucket(ctx context.Context, b *Bucket) error {
-	v := storedBucket{Spec: b.Spec, Adopted: b.Adopted, Unclassed: b.Unclassed, Endpoint: b.Endpoint, CreatedAt: b.CreatedAt}
+	var applied *params.Bucket
+	if len(b.Applied.Differences(b.Spec)) > 0 {
+		applied = &b.Applied
+	}
+	v := storedBucket{Spec: b.Spec, Applied: applied, Adopted: b.Adopted, Unclassed: b.Unclassed, Endpoint: b.Endpoint, CreatedAt: b.CreatedAt}
 	return j.save(ctx, &b.entry, bucketKey(b.ID), []Key{contractKey(b.ID.ContractID)}, v)
 }
 
 // SaveAccount is [Journal.SaveContract] for accesses.
 func (j *Journal) SaveAccount(ctx context.Context, a *Account) error {
-	v := storedAccount{Phase: a.Phase, Grant: a.Grant, Proposed: stored(a.Proposed), Issued: stored(a.Issued), CreatedAt: a.CreatedAt}
+	var asked *Grant
+	if !reflect.DeepEqual(a.Asked, a.Grant) {
+		asked = &a.Asked
+	}
+	v := storedAccount{Phase: a.Phase, Grant: a.Grant, Asked: asked, Proposed: stored(a.Proposed), Issued: stored(a.Issued), CreatedAt: a.CreatedAt}
 	refs := make([]Key, len(a.Grant.Buckets))
 	for i, b := range a.Grant.Buckets {
 		refs[i] = bucketKey(cosi.BucketID{ContractID: a.ID.ContractID, Bucket: b.Bucket})
@@ -350,7 +389,10 @@ func accountOf(e Entry) (*Account, error) {
 	if err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "journal record %s: %s", e.Key, err)
 	}
-	return &Account{ID: id, Phase: v.Phase, Grant: v.Grant, Proposed: v.Proposed.pair(), Issued: v.Issued.pair(), CreatedAt: v.CreatedAt, entry: e}, nil
+	if v.Asked == nil {
+		v.Asked = &v.Grant
+	}
+	return &Account{ID: id, Phase: v.Phase, Grant: v.Grant, Asked: *v.Asked, Proposed: v.Proposed.pair(), Issued: v.Issued.pair(), CreatedAt: v.CreatedAt, entry: e}, nil
 }
 
 // The stored forms: the only types in which a secret is plain text.
@@ -365,15 +407,17 @@ type (
 		Issued   storedPair `json:"issued,omitzero"`
 	}
 	storedBucket struct {
-		Spec      params.Bucket `json:"spec"`
-		Adopted   bool          `json:"adopted,omitempty"`
-		Unclassed bool          `json:"unclassed,omitempty"`
-		Endpoint  cosi.Endpoint `json:"endpoint"`
-		CreatedAt time.Time     `json:"createdAt"`
+		Spec      params.Bucket  `json:"spec"`
+		Applied   *params.Bucket `json:"applied,omitempty"`
+		Adopted   bool           `json:"adopted,omitempty"`
+		Unclassed bool           `json:"unclassed,omitempty"`
+		Endpoint  cosi.Endpoint  `json:"endpoint"`
+		CreatedAt time.Time      `json:"createdAt"`
 	}
 	storedAccount struct {
 		Phase     Phase      `json:"phase"`
 		Grant     Grant      `json:"grant"`
+		Asked     *Grant     `json:"asked,omitempty"`
 		Proposed  storedPair `json:"proposed"`
 		Issued    storedPair `json:"issued,omitzero"`
 		CreatedAt time.Time  `json:"createdAt"`

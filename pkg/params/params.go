@@ -10,6 +10,7 @@
 package params
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -150,6 +151,22 @@ func ParseBucket(in map[string]string) (Bucket, error) {
 	out := Bucket{OnDelete: Refuse}
 	errs := append(bucketTable.parse(in, &out), contradictions(out)...)
 	return out, invalid(BucketClass, errs)
+}
+
+// fields are what a class says, by the names of the parameters.
+func (b Bucket) fields() map[string]json.RawMessage {
+	text, _ := json.Marshal(b) // plain data
+	var out map[string]json.RawMessage
+	_ = json.Unmarshal(text, &out)
+	return out
+}
+
+// Differences names the parameters in which two classes differ.
+func (b Bucket) Differences(other Bucket) []string {
+	x, y := b.fields(), other.fields()
+	all := maps.Clone(x)
+	maps.Copy(all, y)
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return string(x[name]) == string(y[name]) })
 }
 
 // contradictions are values that are good one by one and not together. Only the

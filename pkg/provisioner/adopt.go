@@ -26,7 +26,8 @@ func (p *Provisioner) AdoptBucket(ctx context.Context, bucketID string, paramete
 	if err != nil {
 		return Bucket{}, err
 	}
-	unlock, err := p.locks.acquire(ctx, shared("contract", id.ContractID), exclusive("bucket", id))
+	wanted := []request{shared("contract", id.ContractID), exclusive("bucket", id)}
+	unlock, err := p.locks.acquire(ctx, append(wanted, room("buckets", id.ContractID, terms.Guard.MaxBuckets)...)...)
 	if err != nil {
 		return Bucket{}, err
 	}
@@ -34,7 +35,7 @@ func (p *Provisioner) AdoptBucket(ctx context.Context, bucketID string, paramete
 
 	record, err := p.Journal.Bucket(ctx, id)
 	if fault.Is(err, fault.NotFound) {
-		return p.adopt(ctx, id, spec, terms)
+		return p.adopt(ctx, id, bucketClass{given: parameters, asked: spec, applied: spec}, terms)
 	}
 	if err != nil {
 		return Bucket{}, err
@@ -46,8 +47,8 @@ func (p *Provisioner) AdoptBucket(ctx context.Context, bucketID string, paramete
 	if err != nil {
 		return Bucket{}, err
 	}
-	if looked && record.Adopted && len(differences(record.Spec, spec)) > 0 { // another object takes it on, on its own terms
-		record.Spec = spec
+	if looked && record.Adopted && len(record.Spec.Differences(spec)) > 0 { // another object takes it on, on its own terms
+		record.Spec, record.Applied = spec, spec
 		if err := p.Journal.SaveBucket(ctx, record); err != nil {
 			return Bucket{}, fasterElsewhere(err)
 		}
@@ -86,7 +87,8 @@ func (p *Provisioner) checkAdopt(bucketID string, parameters map[string]string) 
 }
 
 // adopt records a bucket that the journal does not know.
-func (p *Provisioner) adopt(ctx context.Context, id cosi.BucketID, spec params.Bucket, terms config.Terms) (Bucket, error) {
+func (p *Provisioner) adopt(ctx context.Context, id cosi.BucketID, class bucketClass, terms config.Terms) (Bucket, error) {
+	spec := class.asked
 	notThere := fault.New(fault.NotFound, "bucket %s does not exist", id)
 	// A contract is not signed for the sake of a bucket that cannot be there.
 	if _, err := p.signed(ctx, id.ContractID); fault.Is(err, fault.NotFound) {
@@ -106,7 +108,7 @@ func (p *Provisioner) adopt(ctx context.Context, id cosi.BucketID, spec params.B
 		endpoints = []cosi.Endpoint{first}
 	}
 	for _, endpoint := range endpoints {
-		b, err := p.adoptAt(ctx, id, spec, terms, endpoint)
+		b, err := p.adoptAt(ctx, id, class, terms, endpoint)
 		if !fault.Is(err, fault.NotFound) {
 			return b, err
 		}
@@ -115,7 +117,7 @@ func (p *Provisioner) adopt(ctx context.Context, id cosi.BucketID, spec params.B
 }
 
 // adoptAt is adopt in one region; NotFound if the bucket is not there.
-func (p *Provisioner) adoptAt(ctx context.Context, id cosi.BucketID, spec params.Bucket, terms config.Terms, endpoint cosi.Endpoint) (Bucket, error) {
+func (p *Provisioner) adoptAt(ctx context.Context, id cosi.BucketID, class bucketClass, terms config.Terms, endpoint cosi.Endpoint) (Bucket, error) {
 	if err := complete(endpoint, id.ContractID); err != nil {
 		return Bucket{}, err
 	}
@@ -132,10 +134,16 @@ func (p *Provisioner) adoptAt(ctx context.Context, id cosi.BucketID, spec params
 	case mark == "" && !terms.AdoptBuckets:
 		return Bucket{}, fault.New(fault.FailedPrecondition, "bucket %s was not made by this driver, and contract %s does not let its buckets be adopted; set adoptBuckets in the contract's terms", id, id.ContractID)
 	}
+	if mark == "" {
+		if err := p.guardBucket(ctx, id.ContractID, terms, class); err != nil {
+			return Bucket{}, fault.In(err, "bucket %s", id)
+		}
+	}
+	spec := class.asked
 	if err := asItsParametersSay(ctx, engine, id.Bucket, spec); err != nil {
 		return Bucket{}, p.explain(ctx, id.ContractID, engine, fault.In(err, "bucket %s", id))
 	}
-	record := &journal.Bucket{ID: id, Spec: spec, Adopted: mark == "", Unclassed: mark != "", Endpoint: endpoint, CreatedAt: time.Now().UTC()}
+	record := &journal.Bucket{ID: id, Spec: spec, Applied: spec, Adopted: mark == "", Unclassed: mark != "", Endpoint: endpoint, CreatedAt: time.Now().UTC()}
 	err = p.Journal.SaveBucket(ctx, record)
 	if fault.Is(err, fault.Mismatch) { // another call has just adopted it
 		if record, err = p.Journal.Bucket(ctx, id); err == nil {
@@ -171,7 +179,7 @@ func (p *Provisioner) adoptAll(ctx context.Context, id cosi.AccountID, grant jou
 		bucketID := bucketIDOf(id, b)
 		_, err := p.Journal.Bucket(ctx, bucketID)
 		if fault.Is(err, fault.NotFound) {
-			_, err = p.adopt(ctx, bucketID, params.Bucket{Contract: terms.Listed, OnDelete: params.Refuse}, terms)
+			_, err = p.adopt(ctx, bucketID, bucketClass{asked: params.Bucket{Contract: terms.Listed, OnDelete: params.Refuse}}, terms)
 		}
 		if err != nil {
 			return err

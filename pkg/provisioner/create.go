@@ -2,9 +2,6 @@ package provisioner
 
 import (
 	"context"
-	"encoding/json"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,11 +25,13 @@ type Bucket struct {
 // class names, which is signed if need be. It makes all of it or nothing.
 // Repeated, it returns the same bucket; with other parameters, Mismatch.
 func (p *Provisioner) CreateBucket(ctx context.Context, name string, parameters map[string]string) (Bucket, error) {
-	spec, id, terms, err := p.checkCreate(name, parameters)
+	class, id, terms, err := p.checkCreate(name, parameters)
 	if err != nil {
 		return Bucket{}, err
 	}
-	unlock, err := p.locks.acquire(ctx, shared("contract", id.ContractID), exclusive("bucket", id))
+	spec := class.applied
+	wanted := []request{shared("contract", id.ContractID), exclusive("bucket", id)}
+	unlock, err := p.locks.acquire(ctx, append(wanted, room("buckets", id.ContractID, terms.Guard.MaxBuckets)...)...)
 	if err != nil {
 		return Bucket{}, err
 	}
@@ -40,10 +39,13 @@ func (p *Provisioner) CreateBucket(ctx context.Context, name string, parameters 
 
 	record, err := p.Journal.Bucket(ctx, id)
 	if err == nil {
-		return p.createdBefore(ctx, record, spec)
+		return p.createdBefore(ctx, record, class)
 	}
 	if !fault.Is(err, fault.NotFound) {
 		return Bucket{}, err
+	}
+	if err := p.guardBucket(ctx, id.ContractID, terms, class); err != nil {
+		return Bucket{}, fault.In(err, "bucket %s", id)
 	}
 	endpoints, err := p.openContract(ctx, id.ContractID, terms, spec.Region)
 	if err != nil {
@@ -61,14 +63,14 @@ func (p *Provisioner) CreateBucket(ctx context.Context, name string, parameters 
 		p.undoCreate(ctx, engine, id, err)
 		return Bucket{}, p.explain(ctx, id.ContractID, engine, fault.In(err, "bucket %s", id))
 	}
-	err = p.Journal.SaveBucket(ctx, &journal.Bucket{ID: id, Spec: spec, Endpoint: endpoint, CreatedAt: time.Now().UTC()})
+	err = p.Journal.SaveBucket(ctx, &journal.Bucket{ID: id, Spec: class.asked, Applied: spec, Endpoint: endpoint, CreatedAt: time.Now().UTC()})
 	switch {
 	case fault.Is(err, fault.Mismatch): // another process has just recorded it
 		record, err := p.Journal.Bucket(ctx, id)
 		if err != nil {
 			return Bucket{}, err
 		}
-		return p.bucketOf(record), matches(record, spec)
+		return p.bucketOf(record), matches(record, class.asked)
 	case err != nil: // whether it is recorded is not known; the bucket's mark lets a repeat carry on
 		return Bucket{}, err
 	}
@@ -76,30 +78,31 @@ func (p *Provisioner) CreateBucket(ctx context.Context, name string, parameters 
 	return Bucket{ID: id, Endpoint: endpoint}, nil
 }
 
-// createdBefore answers a repeated create, if the bucket was made as spec says.
-func (p *Provisioner) createdBefore(ctx context.Context, record *journal.Bucket, spec params.Bucket) (Bucket, error) {
+// createdBefore answers a repeated create, if the bucket was made for the same
+// class.
+func (p *Provisioner) createdBefore(ctx context.Context, record *journal.Bucket, class bucketClass) (Bucket, error) {
 	if record.Adopted {
 		return Bucket{}, fault.New(fault.Mismatch, "bucket %s was not made by this driver but adopted; refer to it as an existing bucket", record.ID)
 	}
 	if record.Unclassed { // the bucket itself says what its class was
-		looked, err := p.stillThere(ctx, record, spec)
+		looked, err := p.stillThere(ctx, record, class.asked)
 		if err != nil || !looked {
 			return p.bucketOf(record), err
 		}
-		record.Spec, record.Unclassed = spec, false
+		record.Spec, record.Applied, record.Unclassed = class.asked, class.asked, false
 		if err := p.Journal.SaveBucket(ctx, record); err != nil {
 			return Bucket{}, fasterElsewhere(err)
 		}
 	}
-	if err := matches(record, spec); err != nil {
+	if err := matches(record, class.asked); err != nil {
 		return Bucket{}, err
 	}
-	return p.bucketOf(record), p.restoreBucket(ctx, record)
+	return p.bucketOf(record), p.restoreBucket(ctx, record, class.applied)
 }
 
 // matches reports, as a Mismatch, how a bucket was asked for otherwise.
 func matches(record *journal.Bucket, spec params.Bucket) error {
-	if differing := differences(record.Spec, spec); len(differing) > 0 {
+	if differing := record.Spec.Differences(spec); len(differing) > 0 {
 		return fault.New(fault.Mismatch, "bucket %s exists and was made with other parameters: %s differ; delete the bucket or restore its class", record.ID, strings.Join(differing, ", "))
 	}
 	return nil
@@ -110,10 +113,11 @@ func (p *Provisioner) bucketOf(record *journal.Bucket) Bucket {
 }
 
 // checkCreate reports all that can be wrong with a request before anything is made.
-func (p *Provisioner) checkCreate(name string, parameters map[string]string) (params.Bucket, cosi.BucketID, config.Terms, error) {
-	spec, err := params.ParseBucket(parameters)
+func (p *Provisioner) checkCreate(name string, parameters map[string]string) (bucketClass, cosi.BucketID, config.Terms, error) {
+	terms, known := p.Terms(parameters["contract"])
+	class, err := classUnder(terms, parameters)
+	spec := class.asked
 	err = join(cosi.CheckBucketName(name), err)
-	terms, known := p.Terms(spec.Contract)
 	if !known && spec.Contract != "" {
 		err = join(err, noContract(spec.Contract))
 	}
@@ -121,33 +125,13 @@ func (p *Provisioner) checkCreate(name string, parameters map[string]string) (pa
 		err = join(err, fault.New(fault.FailedPrecondition, "contract %q belongs to one bucket; let the class name contract %q, which signs one for each", spec.Contract, terms.Listed))
 	}
 	id := cosi.BucketID{ContractID: cosi.ContractID{Backend: terms.Backend, Contract: terms.ContractFor(name)}, Bucket: name}
-	return spec, id, terms, err
+	return class, id, terms, err
 }
 
 // noContract is for a name that the configuration does not have. It may get it,
 // so the call may succeed later.
 func noContract(name string) error {
 	return fault.New(fault.FailedPrecondition, "contract %q is not in the driver's configuration; ask the platform's operator to add it, or correct the class", name)
-}
-
-// differences names the parameters in which two classes differ.
-func differences(a, b params.Bucket) []string {
-	fields := func(v params.Bucket) map[string]json.RawMessage {
-		text, _ := json.Marshal(v) // plain data
-		var out map[string]json.RawMessage
-		_ = json.Unmarshal(text, &out)
-		return out
-	}
-	x, y := fields(a), fields(b)
-	all := maps.Clone(x)
-	maps.Copy(all, y)
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if string(x[name]) != string(y[name]) {
-			out = append(out, name)
-		}
-	}
-	return out
 }
 
 func regionOf(endpoints []cosi.Endpoint, region string, id cosi.ContractID) (cosi.Endpoint, error) {

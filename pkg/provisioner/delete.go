@@ -67,7 +67,7 @@ func (p *Provisioner) deleteBucket(ctx context.Context, id cosi.BucketID, backen
 		return revoked, nil
 	}
 	if !empties {
-		record.Spec.OnDelete = params.Refuse
+		record.Applied.OnDelete = params.Refuse
 	}
 	if err := p.deleteFromStorage(ctx, id, record, revoke); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (p *Provisioner) deleteFromStorage(ctx context.Context, id cosi.BucketID, r
 	if err != nil {
 		return err
 	}
-	if record.Spec.OnDelete == params.Empty {
+	if record.Applied.OnDelete == params.Empty {
 		// The record says that the bucket was ours. Before its objects are
 		// deleted, so does the bucket.
 		mark, err := engine.Mark(ctx, id.Bucket)
@@ -134,7 +134,7 @@ func (p *Provisioner) deleteFromStorage(ctx context.Context, id cosi.BucketID, r
 		if err != nil {
 			return err
 		}
-		if _, err := engine.Empty(ctx, id.Bucket, record.Spec); err != nil {
+		if _, err := engine.Empty(ctx, id.Bucket, record.Applied); err != nil {
 			return p.explainDelete(ctx, id, engine, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
@@ -43,11 +44,13 @@ func (p *Provisioner) GrantAccess(ctx context.Context, name string, auth cosi.Au
 	if err != nil {
 		return Access{}, err
 	}
+	terms, _ := p.Terms(id.Contract) // a contract that is listed no more guards nothing
 	wanted := []request{shared("contract", id.ContractID)}
 	for _, b := range grant.Buckets {
 		wanted = append(wanted, shared("bucket", bucketIDOf(id, b)))
 	}
-	unlock, err := p.locks.acquire(ctx, append(wanted, exclusive("account", id))...)
+	wanted = append(wanted, exclusive("account", id))
+	unlock, err := p.locks.acquire(ctx, append(wanted, room("keys", id.ContractID, terms.Guard.MaxKeys)...)...)
 	if err != nil {
 		return Access{}, err
 	}
@@ -62,7 +65,9 @@ func (p *Provisioner) GrantAccess(ctx context.Context, name string, auth cosi.Au
 	if err != nil {
 		return Access{}, err
 	}
-	record, fresh, err := p.intendGrant(ctx, id, grant)
+	record, fresh, err := p.intendGrant(ctx, id, grant, func() (journal.Grant, error) {
+		return p.guardedGrant(ctx, terms, name, auth, parameters, buckets)
+	})
 	if err != nil {
 		return Access{}, err
 	}
@@ -183,6 +188,28 @@ func (p *Provisioner) checkGrant(name string, auth cosi.AuthType, parameters map
 	return id, grant, backend, err
 }
 
+// guardedGrant is what a new key gets: what was asked for, with the contract's
+// defaults under it, if its guard allows that.
+func (p *Provisioner) guardedGrant(ctx context.Context, terms config.Terms, name string, auth cosi.AuthType, parameters map[string]string, buckets []BucketRequest) (journal.Grant, error) {
+	effective := params.BucketAccessClass.Under(terms.Defaults.BucketAccessClass, parameters)
+	id, grant, _, err := p.checkGrant(name, auth, effective, buckets)
+	if err != nil {
+		return grant, fault.Wrap(fault.FailedPrecondition, err, "with the defaults of contract %s: %s", terms.Listed, err)
+	}
+	class, err := params.ParseAccess(effective)
+	if err != nil {
+		return grant, err
+	}
+	var modes []cosi.AccessMode
+	for _, b := range grant.Buckets {
+		if !slices.Contains(modes, b.Mode) {
+			modes = append(modes, b.Mode)
+		}
+	}
+	err = p.guardKey(ctx, id.ContractID, terms, terms.Guard.Access(parameters, effective, class, modes))
+	return grant, fault.In(err, "access %s", id)
+}
+
 // checkUnlimited is for a backend whose keys reach all of their contract: the
 // contract has to be the bucket's own, and nothing less may be asked for.
 func (p *Provisioner) checkUnlimited(id cosi.AccountID, grant journal.Grant) error {
@@ -222,12 +249,16 @@ func (p *Provisioner) readyBuckets(ctx context.Context, id cosi.AccountID, grant
 }
 
 // intendGrant returns the record of the access: the one there is, if it is for
-// the same grant, or a fresh intent.
-func (p *Provisioner) intendGrant(ctx context.Context, id cosi.AccountID, grant journal.Grant) (record *journal.Account, fresh bool, err error) {
+// the same grant, or a fresh intent for what grant returns.
+func (p *Provisioner) intendGrant(ctx context.Context, id cosi.AccountID, asked journal.Grant, grant func() (journal.Grant, error)) (record *journal.Account, fresh bool, err error) {
 	record, err = p.Journal.Account(ctx, id)
 	if fault.Is(err, fault.NotFound) {
 		fresh = true
-		record = &journal.Account{ID: id, Phase: journal.Intent, Grant: grant, Proposed: propose(), CreatedAt: time.Now().UTC()}
+		var given journal.Grant
+		if given, err = grant(); err != nil {
+			return nil, false, err
+		}
+		record = &journal.Account{ID: id, Phase: journal.Intent, Grant: given, Asked: asked, Proposed: propose(), CreatedAt: time.Now().UTC()}
 		err = p.Journal.SaveAccount(ctx, record)
 		if fault.Is(err, fault.Mismatch) { // another process has just written it
 			fresh = false
@@ -237,8 +268,8 @@ func (p *Provisioner) intendGrant(ctx context.Context, id cosi.AccountID, grant 
 	if err != nil {
 		return nil, false, err
 	}
-	if !reflect.DeepEqual(record.Grant, grant) {
-		return nil, false, fault.New(fault.Mismatch, "access %s exists and was granted otherwise (%s differ); delete the BucketAccess and make a new one", id, strings.Join(grantDifferences(record.Grant, grant), ", "))
+	if !reflect.DeepEqual(record.Asked, asked) {
+		return nil, false, fault.New(fault.Mismatch, "access %s exists and was granted otherwise (%s differ); delete the BucketAccess and make a new one", id, strings.Join(grantDifferences(record.Asked, asked), ", "))
 	}
 	if !fresh && record.Phase != journal.Done && !repeatsKeys(p.Backends[id.Backend].Provider) {
 		// What is issued now takes the place of what another process is being

@@ -31,18 +31,27 @@ const (
 	silence     = 10 * time.Second
 )
 
-// restoreBucket writes what a bucket has lost of what it was made with, and
-// makes one that is gone anew.
-func (p *Provisioner) restoreBucket(ctx context.Context, record *journal.Bucket) error {
+// restoreBucket writes what a bucket has lost of what it was made with, brings
+// it to what its class means with the contract's defaults of today, and makes
+// one that is gone anew.
+func (p *Provisioner) restoreBucket(ctx context.Context, record *journal.Bucket, spec params.Bucket) error {
 	log := klog.FromContext(ctx).WithValues("bucket", record.ID)
-	_, err := p.look(ctx, record, func(ctx context.Context, engine *bucket.Engine) error {
-		written, err := engine.Restore(ctx, record.ID.Bucket, record.Spec, record.Spec)
+	looked, err := p.look(ctx, record, func(ctx context.Context, engine *bucket.Engine) error {
+		written, err := engine.Restore(ctx, record.ID.Bucket, spec, record.Applied)
+		asBefore := len(record.Applied.Differences(spec)) == 0
 		for _, what := range written {
+			if !asBefore {
+				log.Info("A bucket was brought to its contract's defaults", "what", what)
+				continue
+			}
 			p.Repaired(what)
 			log.Info("Something was taken from a bucket behind the driver's back; made anew", "what", what)
 		}
 		return err
 	})
+	if err == nil && looked {
+		return p.applied(ctx, record, spec)
+	}
 	if !fault.Is(err, fault.NotFound) {
 		return err
 	}
@@ -54,11 +63,23 @@ func (p *Provisioner) restoreBucket(ctx context.Context, record *journal.Bucket)
 	if err != nil {
 		return err
 	}
-	if err := engine.Create(ctx, record.ID.Bucket, record.Spec); err != nil {
+	if err := engine.Create(ctx, record.ID.Bucket, spec); err != nil {
 		return p.explain(ctx, record.ID.ContractID, engine, fault.In(err, "bucket %s", record.ID))
 	}
 	p.Repaired("bucket")
-	return p.stillRecorded(ctx, record)
+	if err := p.stillRecorded(ctx, record); err != nil {
+		return err
+	}
+	return p.applied(ctx, record, spec)
+}
+
+// applied records what a bucket was brought to.
+func (p *Provisioner) applied(ctx context.Context, record *journal.Bucket, spec params.Bucket) error {
+	if len(record.Applied.Differences(spec)) == 0 {
+		return nil
+	}
+	record.Applied = spec
+	return fasterElsewhere(p.Journal.SaveBucket(ctx, record))
 }
 
 // stillRecorded tells a bucket that was lost from one that another process has
@@ -187,7 +208,7 @@ func (p *Provisioner) replaceLostKey(ctx context.Context, backend Backend, recor
 // which would refuse a key that another process has revoked, cannot be asked.
 func (p *Provisioner) readAgain(ctx context.Context, record *journal.Account) error {
 	now, err := p.Journal.Fresh().Account(ctx, record.ID)
-	if fault.Is(err, fault.NotFound) || err == nil && !reflect.DeepEqual(now.Grant, record.Grant) {
+	if fault.Is(err, fault.NotFound) || err == nil && !reflect.DeepEqual(now.Asked, record.Asked) {
 		return fault.New(fault.Unavailable, "access %s was changed by another process meanwhile; repeat the call", record.ID)
 	}
 	if err == nil {

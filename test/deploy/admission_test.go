@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	yaml3 "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
@@ -280,6 +281,56 @@ func TestClaims(t *testing.T) {
 		}
 		if strings.Join(got, " | ") != c.Says {
 			t.Errorf("%s: got %q, want %q", c.Name, got, c.Says)
+		}
+	}
+}
+
+// A contract's guard is in the policies as the driver has it.
+func TestGuards(t *testing.T) {
+	t.Parallel()
+	v := minimal()
+	guard := values{"parameters": []any{"versioning", "acl", "grantRead", "region", "encryption"}, "required": []any{"encryption", "versioning", "keyLife"},
+		"regions": []any{"eu-1", "eu-2"}, "refusePublic": true}
+	v["config"].(values)["contracts"] = []any{
+		values{"name": "strict", "backend": "main", "guard": guard, "defaults": values{"bucketClass": values{"versioning": "Enabled"}}},
+		values{"name": "free", "backend": "main"},
+	}
+	v["config"].(values)["onDemand"] = values{"backend": "main", "namePrefix": "trial-", "guard": values{"refusePublic": true}}
+	text, err := yaml.Marshal(guard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var strict params.Guard
+	if err := yaml3.Unmarshal(text, &strict); err != nil {
+		t.Fatal(err)
+	}
+	guards := map[string]params.Guard{"strict": strict, "trial-1": {RefusePublic: true}}
+	p := compile(t, mustRender(t, v), "bucketclasses")
+	for name, in := range map[string]map[string]string{
+		"nothing given":  {"contract": "strict"},
+		"good":           {"contract": "strict", "encryption": "AES256", "region": "eu-2"},
+		"a key does":     {"contract": "strict", "kmsKey": "k"},
+		"all at once":    {"contract": "strict", "tags": "a=b", "policy": "{", "region": "us-1", "acl": "public-read"},
+		"rules and acl":  {"contract": "strict", "tags": "a=b", "onDelete": "empty", "region": "us-1", "acl": "public-read"},
+		"a group":        {"contract": "strict", "encryption": "AES256", "grantRead": "id=a, uri=b"},
+		"somebody":       {"contract": "strict", "encryption": "AES256", "grantRead": "id=a"},
+		"free":           {"contract": "free", "acl": "public-read", "tags": "a=b"},
+		"on demand":      {"contract": "trial-1", "tags": "a=b"},
+		"open on demand": {"contract": "trial-1", "acl": "authenticated-read"},
+	} {
+		effective := params.BucketClass.Under(map[string]string{"versioning": "Enabled"}, in)
+		want := ""
+		if spec, err := params.ParseBucket(effective); err != nil {
+			want = err.Error()
+		} else if broken := guards[in["contract"]].Bucket(in, spec); len(broken) > 0 {
+			want = "contract " + in["contract"] + " does not allow it: " + strings.Join(broken, "; ")
+		}
+		got := p.decide(t, change{resource: "bucketclasses", new: classCase{Class: params.BucketClass, Parameters: in}.object("v1alpha1", "x")})
+		if len(got) > 1 { // the API server tells the first
+			got = got[:1]
+		}
+		if strings.Join(got, "|") != want {
+			t.Errorf("%s: the policy says\n  %q\nthe driver\n  %q", name, got, want)
 		}
 	}
 }

@@ -23,7 +23,12 @@ func Template() string {
 	var b strings.Builder
 	b.WriteString("{{- /* Written by `make generate` from the table in pkg/params; edit that. */ -}}\n")
 	b.WriteString("{{- if .Values.admission.enabled }}\n")
+	b.WriteString(collectGuards)
 	writePolicy(&b, params.BucketClass, "bucketclasses", []validation{{
+		"variables.broken.size() == 0",
+		"'contract ' + variables.contractName + ' does not allow it: ' + variables.broken.join('; ')",
+		"the contract's guard does not allow it",
+	}, {
 		"variables.class.deletionPolicy in ['Retain', 'Delete']",
 		"'deletionPolicy: ' + strings.quote(variables.class.deletionPolicy) + ' is not one of Retain, Delete'",
 		"deletionPolicy is not one of Retain, Delete",
@@ -87,6 +92,9 @@ func writePolicy(b *strings.Builder, of params.Class, resource string, also []va
 	variable(b, "unknown", fmt.Sprintf("variables.parameters.map(k, k).filter(k, !(k in %s)).map(k, %s + %s)",
 		list(known), quote("k"), text(" is unknown; known are "+strings.Join(known, ", "))))
 	variable(b, "faults", strings.Join(append(parts, "variables.unknown"), "\n+ "))
+	if of == params.BucketClass {
+		writeGuard(b)
+	}
 	b.WriteString("  validations:\n")
 	for _, v := range append([]validation{{
 		"variables.faults.size() == 0",
@@ -98,6 +106,54 @@ func writePolicy(b *strings.Builder, of params.Class, resource string, also []va
 	}
 	writeHead(b, "ValidatingAdmissionPolicyBinding", name)
 	fmt.Fprintf(b, "  policyName: %s\n  validationActions: [Deny]\n", name)
+}
+
+// collectGuards is the part of the template that finds the guards of the
+// contracts in the chart's values, as maps from the contract's name to a list.
+// The name "" stands for a contract on demand. Where the chart does not hold
+// the driver's configuration there are none, and the driver alone refuses.
+const collectGuards = `{{- $listed := list }}{{- $guards := dict "parameters" (dict) "required" (dict) "regions" (dict) "refusePublic" (dict) }}
+{{- $terms := .Values.config.contracts | default list }}
+{{- with .Values.config.onDemand }}{{- $terms = append $terms (merge (dict "name" "") .) }}{{- end }}
+{{- range $c := $terms }}
+{{- $listed = append $listed $c.name }}
+{{- range $rule := list "parameters" "regions" "required" }}
+{{- $names := dig "guard" $rule list $c }}
+{{- if eq $rule "required" }}{{- range $given, $_ := dig "defaults" "bucketClass" dict $c }}{{- $names = without $names $given }}{{- end }}{{- end }}
+{{- if $names }}{{- $_ := set (get $guards $rule) $c.name $names }}{{- end }}
+{{- end }}
+{{- if dig "guard" "refusePublic" false $c }}{{- $_ := set (get $guards "refusePublic") $c.name (list "yes") }}{{- end }}
+{{- end }}
+`
+
+// writeGuard writes what the contracts' guards say of a class, in the words of
+// params.Guard. What a policy document opens only the driver tells.
+func writeGuard(b *strings.Builder) {
+	of := func(rule string) string {
+		return "({{ get $guards " + strconv.Quote(rule) + " | toJson }})[?variables.contractName in variables.listed ? variables.contractName : ''].orValue([])"
+	}
+	var bucketClass, open []string
+	for _, p := range table(params.BucketClass) {
+		bucketClass = append(bucketClass, p.Name)
+		if strings.HasPrefix(p.Name, "grant") {
+			open = append(open, fmt.Sprintf("(%s && variables.%sItems.exists(i, i.startsWith('uri=')) ? [%s] : [])", given(p.Name), p.Name, text(p.Name)))
+		}
+	}
+	slices.Sort(bucketClass)
+	variable(b, "contractName", "variables.parameters[?'contract'].orValue('')")
+	variable(b, "listed", "{{ $listed | toJson }}")
+	variable(b, "allowed", of("parameters"))
+	variable(b, "other", fmt.Sprintf("variables.allowed.size() == 0 ? [] : %s.filter(k, k != 'contract' && k in variables.parameters && !(k in variables.allowed))", list(bucketClass)))
+	variable(b, "lacking", of("required")+fmt.Sprintf(".filter(k, k in %s && !(k in variables.parameters) && !(k == 'encryption' && 'kmsKey' in variables.parameters) && k != 'onDelete')", list(bucketClass)))
+	variable(b, "open", "variables.faults.size() > 0 || "+of("refusePublic")+".size() == 0 ? [] : (variables.parameters[?'acl'].orValue('private') != 'private' ? ['acl'] : [])\n+ "+strings.Join(open, "\n+ "))
+	variable(b, "regions", of("regions"))
+	variable(b, "broken", strings.Join([]string{
+		"(variables.other.size() > 0 ? ['guard.parameters: a BucketClass may not give ' + variables.other.join(', ')] : [])",
+		"(variables.lacking.size() > 0 ? ['guard.required: the BucketClass has to give ' + variables.lacking.join(', ')] : [])",
+		"(variables.open.size() > 0 ? ['guard.refusePublic: ' + variables.open.join(', ') + ' opens the bucket to everybody'] : [])",
+		"('region' in variables.parameters && variables.regions.size() > 0 && !(variables.parameters['region'] in variables.regions) ?\n" +
+			"['guard.regions: ' + strings.quote(variables.parameters['region']) + ' is not one of ' + variables.regions.join(', ')] : [])",
+	}, "\n+ "))
 }
 
 func writeHead(b *strings.Builder, kind, name string) {

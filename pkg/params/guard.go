@@ -1,0 +1,218 @@
+package params
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+)
+
+// Guard is what the platform lets classes ask for under a contract. A class is
+// the tenant's policy; the guard is the platform's. What it does not mention is
+// allowed.
+type Guard struct {
+	// Parameters are those that classes may give; none is all of them. A
+	// parameter that is not here has the value that the defaults give it.
+	Parameters []string `yaml:"parameters,omitempty"`
+	// Required are those that have to be given, by the class or the defaults.
+	Required []string `yaml:"required,omitempty"`
+	// RefusePublic refuses what opens a bucket to everybody: see [Bucket.Public].
+	RefusePublic bool `yaml:"refusePublic,omitempty"`
+	// Regions are where buckets may be made; none is all of the contract's.
+	Regions []string `yaml:"regions,omitempty"`
+	// Modes are what keys may do; none is all of them.
+	Modes []cosi.AccessMode `yaml:"modes,omitempty"`
+	// Actions are the S3 actions that keys may have; none is all of their modes.
+	Actions []string `yaml:"actions,omitempty"`
+	// MaxKeyLife is the longest that a key may live, such as 90d; "" is for ever.
+	MaxKeyLife string `yaml:"maxKeyLife,omitempty"`
+	// MaxBuckets and MaxKeys are how many there may be of this driver's under
+	// the contract. Unlike the contract's quota they bind the driver alone, so
+	// they hold at a service that has no such bounds. Two drivers that are live
+	// at once may each go up to the bound with what they make at one moment.
+	MaxBuckets *int64 `yaml:"maxBuckets,omitempty"`
+	MaxKeys    *int64 `yaml:"maxKeys,omitempty"`
+}
+
+// Defaults are parameters that a contract lays under its classes.
+type Defaults struct {
+	BucketClass       map[string]string `yaml:"bucketClass,omitempty"`
+	BucketAccessClass map[string]string `yaml:"bucketAccessClass,omitempty"`
+}
+
+// Under returns the parameters of a class with defaults where it gives none. A
+// default gives way to a parameter that it cannot stand beside.
+func (c Class) Under(defaults, class map[string]string) map[string]string {
+	if len(defaults) == 0 {
+		return class
+	}
+	out := maps.Clone(defaults)
+	for _, p := range Table() {
+		if p.Class != c {
+			continue
+		}
+		_, given := class[p.Name]
+		for _, other := range p.Excludes {
+			if given {
+				delete(out, other)
+			} else if _, given := class[other]; given {
+				delete(out, p.Name)
+			}
+		}
+	}
+	for _, p := range Table() { // what is nothing without one that gave way goes too
+		if _, in := out[p.Needs]; p.Class == c && p.Needs != "" && !in {
+			if _, given := class[p.Needs]; !given {
+				delete(out, p.Name)
+			}
+		}
+	}
+	maps.Copy(out, class)
+	return out
+}
+
+// Bucket names the rules that a BucketClass breaks. Class is what it gives
+// itself, and spec what it means with the defaults under it.
+func (g Guard) Bucket(class map[string]string, spec Bucket) []string {
+	faults := g.given(BucketClass, class)
+	faults = append(faults, g.missing(BucketClass, func(p string) bool {
+		_, in := spec.fields()[p]
+		return in || p == "encryption" && spec.KMSKey != ""
+	})...)
+	if open := spec.Public(); g.RefusePublic && len(open) > 0 {
+		faults = append(faults, fmt.Sprintf("guard.refusePublic: %s opens the bucket to everybody", strings.Join(open, ", ")))
+	}
+	if len(g.Regions) > 0 && spec.Region != "" && !slices.Contains(g.Regions, spec.Region) {
+		faults = append(faults, fmt.Sprintf("guard.regions: %s is not one of %s", quote(spec.Region), strings.Join(g.Regions, ", ")))
+	}
+	return faults
+}
+
+// Access names the rules that a BucketAccessClass breaks, where a key is asked
+// for with these modes.
+func (g Guard) Access(class, effective map[string]string, access Access, modes []cosi.AccessMode) []string {
+	faults := g.given(BucketAccessClass, class)
+	faults = append(faults, g.missing(BucketAccessClass, func(p string) bool { _, in := effective[p]; return in })...)
+	for _, mode := range modes {
+		if len(g.Modes) > 0 && !slices.Contains(g.Modes, mode) {
+			faults = append(faults, fmt.Sprintf("guard.modes: %s is not one of %s", mode, join(g.Modes)))
+		}
+	}
+	if len(g.Actions) > 0 {
+		other := slices.DeleteFunc(slices.Clone(access.Actions), func(a string) bool { return slices.Contains(g.Actions, a) })
+		if len(access.Actions) == 0 {
+			faults = append(faults, "guard.actions: the class has to give actions, of "+strings.Join(g.Actions, ", "))
+		} else if len(other) > 0 {
+			faults = append(faults, fmt.Sprintf("guard.actions: %s are not of %s", strings.Join(other, ", "), strings.Join(g.Actions, ", ")))
+		}
+	}
+	if most, _ := ParseLife(g.MaxKeyLife); g.MaxKeyLife != "" && (access.KeyLife == 0 || access.KeyLife > most) {
+		faults = append(faults, fmt.Sprintf("guard.maxKeyLife: the class has to give a keyLife of at most %s", g.MaxKeyLife))
+	}
+	return faults
+}
+
+// given names what a class gives itself and may not. The contract's name is not
+// one of its choices.
+func (g Guard) given(c Class, class map[string]string) []string {
+	if len(g.Parameters) == 0 {
+		return nil
+	}
+	var other []string
+	for _, name := range slices.Sorted(maps.Keys(class)) {
+		if name != "contract" && !slices.Contains(g.Parameters, name) {
+			other = append(other, name)
+		}
+	}
+	if len(other) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("guard.parameters: a %s may not give %s", c, strings.Join(other, ", "))}
+}
+
+func (g Guard) missing(c Class, has func(string) bool) []string {
+	var out []string
+	for _, name := range g.Required {
+		if classOf(name) == c && !has(name) {
+			out = append(out, name)
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("guard.required: the %s has to give %s", c, strings.Join(out, ", "))}
+}
+
+// Check names what is wrong with a guard and the defaults that go with it.
+func (g Guard) Check(d Defaults) []string {
+	var faults []string
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	for _, list := range []struct {
+		at    string
+		names []string
+	}{{"parameters", g.Parameters}, {"required", g.Required}} {
+		for _, name := range list.names {
+			if classOf(name) == "" || name == "contract" {
+				fault("guard.%s: %s is no parameter that can be named here", list.at, quote(name))
+			}
+		}
+	}
+	for _, m := range g.Modes {
+		if !slices.Contains([]cosi.AccessMode{cosi.ReadWrite, cosi.ReadOnly, cosi.WriteOnly}, m) {
+			fault("guard.modes: %s is not one of ReadWrite, ReadOnly, WriteOnly", quote(string(m)))
+		}
+	}
+	for _, a := range g.Actions {
+		if actionModes[a] == nil {
+			fault("guard.actions: %s is not one of %s", quote(a), strings.Join(actionNames(), ", "))
+		}
+	}
+	if g.MaxKeyLife != "" {
+		if _, err := ParseAccess(map[string]string{"keyLife": g.MaxKeyLife}); err != nil {
+			fault("guard.maxKeyLife: %s is not a number of hours (12h) or days (90d)", quote(g.MaxKeyLife))
+		}
+	}
+	for name, most := range map[string]*int64{"maxBuckets": g.MaxBuckets, "maxKeys": g.MaxKeys} {
+		if most != nil && *most < 0 {
+			fault("guard.%s: %d is negative", name, *most)
+		}
+	}
+	if _, given := d.BucketClass["contract"]; given {
+		fault("defaults.bucketClass: a contract is named by the class")
+	}
+	if _, given := d.BucketClass["onDelete"]; given { // which is also asked of the object that is deleted
+		fault("defaults.bucketClass: onDelete is for the class to say")
+	}
+	bucket := maps.Clone(d.BucketClass)
+	if bucket == nil {
+		bucket = map[string]string{}
+	}
+	bucket["contract"] = "x"
+	if _, err := ParseBucket(bucket); err != nil {
+		fault("defaults.bucketClass: %s", err)
+	}
+	if _, err := ParseAccess(d.BucketAccessClass); err != nil {
+		fault("defaults.bucketAccessClass: %s", err)
+	}
+	return faults
+}
+
+// classOf is the class of a parameter, "" if there is none. No name is in both.
+func classOf(name string) Class {
+	for _, p := range Table() {
+		if p.Name == name {
+			return p.Class
+		}
+	}
+	return ""
+}
+
+func join(modes []cosi.AccessMode) string {
+	out := make([]string, len(modes))
+	for i, m := range modes {
+		out[i] = string(m)
+	}
+	return strings.Join(out, ", ")
+}
