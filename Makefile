@@ -77,6 +77,12 @@ fuzz: ## fuzz whatever parses, and the server with random messages, FUZZTIME (10
 bench: build ## measure the driver beside the bare calls, and in a cluster with KUBECONFIG_FILE=...; writes test/bench/RESULTS.md and .json, or prints with BACKEND=...
 	@$(GO) build -o bin/bench ./test/bench && bin/bench -backend $(BACKEND) $(if $(KUBECONFIG_FILE),-kubeconfig $(KUBECONFIG_FILE))
 
+OBJECTS ?= 2000
+
+.PHONY: bench-empty
+bench-empty: build ## measure the deletion of a full bucket beside a bare loop, with OBJECTS (2000) of 3 versions
+	@$(GO) run ./test/bench/empty -objects $(OBJECTS)
+
 .PHONY: generate
 generate: ## write all that is generated, without a network
 	@$(TOOL) buf generate --template pkg/cosipb/buf.gen.yaml

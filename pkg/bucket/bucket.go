@@ -51,7 +51,7 @@ type Config struct {
 	// Features remembers what the service has; engines of one backend share it.
 	Features *Features
 	// Deletions paces the emptying of buckets, in objects per second; nil does
-	// not. Engines of one backend share it. Its burst is at least 1000.
+	// not. Engines of one backend share it. Its burst is at least half of its limit.
 	Deletions *rate.Limiter
 }
 

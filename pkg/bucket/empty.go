@@ -2,7 +2,10 @@ package bucket
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"hash/maphash"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -32,11 +35,14 @@ func (e *Engine) Empty(ctx context.Context, name string, spec params.Bucket) (de
 		}
 	}
 	var n atomic.Int64
-	if err == nil {
-		err = e.deleteVersions(ctx, name, &n)
+	begin, cancel := inTime(ctx)
+	defer cancel()
+	for before := int64(-1); err == nil && n.Load() > before; { // the last pass finds nothing
+		before = n.Load()
+		err = e.deleteVersions(begin, ctx, name, &n)
 	}
 	if err == nil {
-		err = e.abortUploads(ctx, name, &n)
+		err = e.abortUploads(begin, ctx, name, &n)
 	}
 	if fault.Is(err, fault.NotFound) {
 		err = nil
@@ -44,72 +50,101 @@ func (e *Engine) Empty(ctx context.Context, name string, spec params.Bucket) (de
 	return n.Load(), err
 }
 
-// deleteVersions lists ahead of those that delete. A page is a batch: S3 lists
-// and deletes up to 1000 at a time.
-func (e *Engine) deleteVersions(ctx context.Context, name string, deleted *atomic.Int64) error {
+// inTime ends before ctx does, so that what was begun can be finished: a service
+// goes on with a request whose caller has left, and gets in the way of the next.
+func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	const most = 10 * time.Second
+	return context.WithDeadline(ctx, deadline.Add(-min(most, time.Until(deadline)/3)))
+}
+
+// deleteVersions lists ahead of those that delete. All versions of an object are
+// one deleter's: versitygw confuses them when two requests delete some at once.
+// A service that looks for the place where the next page begins (versitygw too)
+// may pass over what comes after something that is gone, so one pass need not
+// find all. New work is begun while ctx lives, and finished while whole does.
+func (e *Engine) deleteVersions(ctx, whole context.Context, name string, deleted *atomic.Int64) error {
 	work, ctx := errgroup.WithContext(ctx)
-	batches := make(chan []types.ObjectIdentifier)
+	size := e.batchSize()
+	queues := make([]chan types.ObjectIdentifier, deleters)
+	for i := range queues {
+		queues[i] = make(chan types.ObjectIdentifier, size)
+		work.Go(func() error {
+			batch := make([]types.ObjectIdentifier, 0, size)
+			for object := range queues[i] {
+				if batch = append(batch, object); len(batch) == size {
+					if err := e.deleteBatch(ctx, whole, name, batch, deleted); err != nil {
+						return err
+					}
+					batch = batch[:0]
+				}
+			}
+			return e.deleteBatch(ctx, whole, name, batch, deleted)
+		})
+	}
 	work.Go(func() error {
-		defer close(batches)
+		defer func() {
+			for _, q := range queues {
+				close(q)
+			}
+		}()
+		seed := maphash.MakeSeed()
+		enqueue := func(key, version *string) error {
+			select {
+			case queues[maphash.String(seed, aws.ToString(key))%deleters] <- types.ObjectIdentifier{Key: key, VersionId: version}:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
 		pages := s3.NewListObjectVersionsPaginator(e.s3, &s3.ListObjectVersionsInput{Bucket: &name})
 		for pages.HasMorePages() {
 			page, err := pages.NextPage(ctx)
 			if err != nil {
 				return classify(err, "ListObjectVersions")
 			}
-			batch := make([]types.ObjectIdentifier, 0, len(page.Versions)+len(page.DeleteMarkers))
 			for _, v := range page.Versions {
-				batch = append(batch, types.ObjectIdentifier{Key: v.Key, VersionId: v.VersionId})
+				err = errors.Join(err, enqueue(v.Key, v.VersionId))
 			}
 			for _, m := range page.DeleteMarkers {
-				batch = append(batch, types.ObjectIdentifier{Key: m.Key, VersionId: m.VersionId})
+				err = errors.Join(err, enqueue(m.Key, m.VersionId))
 			}
-			select {
-			case batches <- batch:
-			case <-ctx.Done():
+			if err != nil {
 				return ctx.Err()
 			}
 		}
 		return nil
 	})
-	for range deleters {
-		work.Go(func() error {
-			for batch := range batches {
-				n, err := e.deleteBatch(ctx, name, batch)
-				deleted.Add(int64(n))
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
 	return work.Wait()
 }
 
-// deleteBatch returns how many of a batch are gone.
-func (e *Engine) deleteBatch(ctx context.Context, name string, batch []types.ObjectIdentifier) (int, error) {
-	if len(batch) == 0 {
-		return 0, nil
+// deleteBatch deletes up to a thousand versions and counts those that are gone.
+func (e *Engine) deleteBatch(ctx, whole context.Context, name string, batch []types.ObjectIdentifier, deleted *atomic.Int64) error {
+	if len(batch) == 0 || ctx.Err() != nil {
+		return ctx.Err()
 	}
 	if err := e.pace(ctx, len(batch)); err != nil {
-		return 0, err
+		return err
 	}
-	answer, err := e.s3.DeleteObjects(ctx, &s3.DeleteObjectsInput{Bucket: &name, Delete: &types.Delete{Objects: batch, Quiet: aws.Bool(true)}})
+	answer, err := e.s3.DeleteObjects(whole, &s3.DeleteObjectsInput{Bucket: &name, Delete: &types.Delete{Objects: batch, Quiet: aws.Bool(true)}})
 	if err != nil {
-		return 0, classify(err, "DeleteObjects")
+		return classify(err, "DeleteObjects")
 	}
-	if n := len(answer.Errors); n > 0 {
-		return len(batch) - n, e.refusedObject(ctx, name, answer.Errors[0])
+	refused := slices.DeleteFunc(answer.Errors, func(r types.Error) bool {
+		return slices.Contains([]string{"NoSuchKey", "NoSuchVersion"}, aws.ToString(r.Code))
+	})
+	deleted.Add(int64(len(batch) - len(refused)))
+	if len(refused) > 0 {
+		return e.refusedObject(whole, name, refused[0])
 	}
-	return len(batch), nil
+	return nil
 }
 
 // refusedObject says why an object cannot be deleted.
 func (e *Engine) refusedObject(ctx context.Context, name string, refused types.Error) error {
-	if kind, known := kinds[aws.ToString(refused.Code)]; known && (kind == fault.Unavailable || kind == fault.RateLimited) {
-		return fault.New(kind, "the storage refused to delete an object (%s)", aws.ToString(refused.Code))
-	}
 	object := fmt.Sprintf("object %q", clip(aws.ToString(refused.Key)))
 	hold, err := e.s3.GetObjectLegalHold(ctx, &s3.GetObjectLegalHoldInput{Bucket: &name, Key: refused.Key, VersionId: refused.VersionId})
 	if err == nil && hold.LegalHold != nil && hold.LegalHold.Status == types.ObjectLockLegalHoldStatusOn {
@@ -120,10 +155,13 @@ func (e *Engine) refusedObject(ctx context.Context, name string, refused types.E
 		return fault.New(fault.FailedPrecondition, "%s is locked until %s (%s), and maybe others; nothing that is locked is deleted: wait, or keep the bucket",
 			object, retention.Retention.RetainUntilDate.UTC().Format(time.RFC3339), retention.Retention.Mode)
 	}
-	return fault.New(fault.FailedPrecondition, "%s cannot be deleted (%s): look for a policy that denies it", object, aws.ToString(refused.Code))
+	if kinds[aws.ToString(refused.Code)] == fault.PermissionDenied {
+		return fault.New(fault.FailedPrecondition, "%s cannot be deleted (%s): look for a policy that denies it", object, aws.ToString(refused.Code))
+	}
+	return fault.New(fault.Unavailable, "%s was not deleted (%s)", object, aws.ToString(refused.Code))
 }
 
-func (e *Engine) abortUploads(ctx context.Context, name string, aborted *atomic.Int64) error {
+func (e *Engine) abortUploads(ctx, whole context.Context, name string, aborted *atomic.Int64) error {
 	pages := s3.NewListMultipartUploadsPaginator(e.s3, &s3.ListMultipartUploadsInput{Bucket: &name})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
@@ -137,7 +175,7 @@ func (e *Engine) abortUploads(ctx context.Context, name string, aborted *atomic.
 				if err := e.pace(ctx, 1); err != nil {
 					return err
 				}
-				_, err := e.s3.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &name, Key: u.Key, UploadId: u.UploadId})
+				_, err := e.s3.AbortMultipartUpload(whole, &s3.AbortMultipartUploadInput{Bucket: &name, Key: u.Key, UploadId: u.UploadId})
 				if err != nil && code(err) != "NoSuchUpload" {
 					return classify(err, "AbortMultipartUpload")
 				}
@@ -152,11 +190,18 @@ func (e *Engine) abortUploads(ctx context.Context, name string, aborted *atomic.
 	return nil
 }
 
+// batchSize is what S3 lists and deletes at a time, or what may be deleted in
+// half a second: the least that a call has time for.
+func (e *Engine) batchSize() int {
+	const most = 1000 // API reference, DeleteObjects
+	return max(1, min(most, int(min(most, e.deletions.Limit()/2))))
+}
+
 // pace waits until so many may be deleted. That the wait would outlast the call
 // is the same as if it had.
 func (e *Engine) pace(ctx context.Context, n int) error {
 	if err := e.deletions.WaitN(ctx, n); err != nil {
-		return fault.Wrap(fault.Unavailable, err, "deleting is paced")
+		return fault.Wrap(fault.Unavailable, context.DeadlineExceeded, "there is no time left for the pace of deletions")
 	}
 	return nil
 }

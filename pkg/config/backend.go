@@ -25,6 +25,9 @@ type Backend struct {
 	Type string `yaml:"type"`
 	// Connection says how the service is reached, whatever its type.
 	Connection Connection `yaml:"connection,omitempty"`
+	// DeletionsPerSecond bounds how many objects a second are deleted at the
+	// service while buckets are emptied, all buckets together; 0 is the default.
+	DeletionsPerSecond int `yaml:"deletionsPerSecond,omitempty"`
 	// ContractAPI configures type contractapi.
 	ContractAPI *ContractAPI `yaml:"contractapi,omitempty"`
 	// IAM configures type iam.
@@ -143,6 +146,7 @@ type Dialect struct {
 const None = "none"
 
 func (b *Backend) setDefaults() {
+	def(&b.DeletionsPerSecond, defaultDeletions)
 	if i := b.IAM; i != nil {
 		def(&i.Region, "us-east-1")
 		def(&i.Path, "/contract-cosi/")
@@ -198,6 +202,9 @@ func (b Backend) check(at string) []error {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if !cosi.IsLabel(b.Name) {
 		fault("%s.name: %q is not a DNS label of lower-case letters, digits and hyphens", at, b.Name)
+	}
+	if b.DeletionsPerSecond < 0 {
+		fault("%s.deletionsPerSecond: %d is negative", at, b.DeletionsPerSecond)
 	}
 	own, known := b.sections()[b.Type]
 	switch {

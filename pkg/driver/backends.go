@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"golang.org/x/time/rate"
 	"k8s.io/klog/v2"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
@@ -85,11 +86,12 @@ func newBackend(ctx context.Context, b config.Backend, owner string, observe fun
 		return provisioner.Backend{}, err
 	}
 	can, features := provider.Capabilities(), &bucket.Features{}
+	deletions := rate.NewLimiter(rate.Limit(b.DeletionsPerSecond), b.DeletionsPerSecond)
 	return provisioner.Backend{
 		Provider: provider,
 		Engine: func(at cosi.Endpoint, key secret.KeyPair, mark string) *bucket.Engine {
 			return bucket.New(bucket.Config{
-				Endpoint: at, Key: key, Owner: mark, HTTP: r.client, Observe: observe, Features: features,
+				Endpoint: at, Key: key, Owner: mark, HTTP: r.client, Observe: observe, Features: features, Deletions: deletions,
 				OwnerNeedsPolicy: can.OwnerNeedsPolicy, TagsLater: can.TagsLater, Placements: can.Placements,
 			})
 		},

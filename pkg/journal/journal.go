@@ -145,8 +145,19 @@ type Bucket struct {
 	Endpoint cosi.Endpoint
 	// CreatedAt is when it was made or adopted.
 	CreatedAt time.Time
+	// Emptying is how far its emptying has come, once it is to be deleted with
+	// what it holds; nil before. From then on no key is given to it.
+	Emptying *Emptying
 
 	entry Entry
+}
+
+// Emptying is the progress of a deletion that takes longer than a call.
+type Emptying struct {
+	Since time.Time `json:"since"`
+	// Deleted counts versions, delete markers and unfinished uploads. What the
+	// call that a crash has ended had deleted is not in it.
+	Deleted int64 `json:"deleted"`
 }
 
 // BucketAccess is what an account may do with one bucket.
@@ -255,7 +266,7 @@ func (j *Journal) Bucket(ctx context.Context, id cosi.BucketID) (*Bucket, error)
 	if v.Applied == nil {
 		v.Applied = &v.Spec
 	}
-	return &Bucket{ID: id, Spec: v.Spec, Applied: *v.Applied, Adopted: v.Adopted, Unclassed: v.Unclassed, Endpoint: v.Endpoint, CreatedAt: v.CreatedAt, entry: e}, nil
+	return &Bucket{ID: id, Spec: v.Spec, Applied: *v.Applied, Adopted: v.Adopted, Unclassed: v.Unclassed, Endpoint: v.Endpoint, CreatedAt: v.CreatedAt, Emptying: v.Emptying, entry: e}, nil
 }
 
 // Account returns the record of an access; NotFound if there is none.
@@ -322,7 +333,7 @@ func (j *Journal) SaveBucket(ctx context.Context, b *Bucket) error {
 	if len(b.Applied.Differences(b.Spec)) > 0 {
 		applied = &b.Applied
 	}
-	v := storedBucket{Spec: b.Spec, Applied: applied, Adopted: b.Adopted, Unclassed: b.Unclassed, Endpoint: b.Endpoint, CreatedAt: b.CreatedAt}
+	v := storedBucket{Spec: b.Spec, Applied: applied, Adopted: b.Adopted, Unclassed: b.Unclassed, Endpoint: b.Endpoint, CreatedAt: b.CreatedAt, Emptying: b.Emptying}
 	return j.save(ctx, &b.entry, bucketKey(b.ID), []Key{contractKey(b.ID.ContractID)}, v)
 }
 
@@ -413,6 +424,7 @@ type (
 		Unclassed bool           `json:"unclassed,omitempty"`
 		Endpoint  cosi.Endpoint  `json:"endpoint"`
 		CreatedAt time.Time      `json:"createdAt"`
+		Emptying  *Emptying      `json:"emptying,omitempty"`
 	}
 	storedAccount struct {
 		Phase     Phase      `json:"phase"`

@@ -84,6 +84,9 @@ func (p *Provisioner) createdBefore(ctx context.Context, record *journal.Bucket,
 	if record.Adopted {
 		return Bucket{}, fault.New(fault.Mismatch, "bucket %s was not made by this driver but adopted; refer to it as an existing bucket", record.ID)
 	}
+	if record.Emptying != nil {
+		return Bucket{}, fault.New(fault.Unavailable, "bucket %s is being emptied for its deletion; repeat the call when it is gone", record.ID)
+	}
 	if record.Unclassed { // the bucket itself says what its class was
 		looked, err := p.stillThere(ctx, record, class.asked)
 		if err != nil || !looked {

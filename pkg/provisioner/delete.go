@@ -2,6 +2,8 @@ package provisioner
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -134,7 +136,7 @@ func (p *Provisioner) deleteFromStorage(ctx context.Context, id cosi.BucketID, r
 		if err != nil {
 			return err
 		}
-		if _, err := engine.Empty(ctx, id.Bucket, record.Applied); err != nil {
+		if err := p.empty(ctx, record, engine); err != nil {
 			return p.explainDelete(ctx, id, engine, err)
 		}
 	}
@@ -142,6 +144,36 @@ func (p *Provisioner) deleteFromStorage(ctx context.Context, id cosi.BucketID, r
 		return p.explainDelete(ctx, id, engine, err)
 	}
 	return nil
+}
+
+// empty empties a bucket that is to be deleted, as far as the call's time goes.
+// What it has done is in the journal and in the message, and a repeat carries
+// on: what is deleted is listed no more.
+func (p *Provisioner) empty(ctx context.Context, record *journal.Bucket, engine *bucket.Engine) error {
+	if record.Emptying == nil {
+		record.Emptying = &journal.Emptying{Since: time.Now().UTC()}
+		if err := p.Journal.SaveBucket(ctx, record); err != nil {
+			return fasterElsewhere(err)
+		}
+	}
+	deleted, err := engine.Empty(ctx, record.ID.Bucket, record.Applied)
+	record.Emptying.Deleted += deleted
+	log := klog.FromContext(ctx).WithValues("bucket", record.ID, "deleted", record.Emptying.Deleted, "since", record.Emptying.Since)
+	if err == nil {
+		log.Info("A bucket was emptied for its deletion")
+		return nil
+	}
+	over := errors.Is(err, context.DeadlineExceeded) // and the engine leaves off before the call does
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	if saveErr := p.Journal.SaveBucket(ctx, record); saveErr != nil {
+		log.V(2).Info("The progress of an emptying was not written", "err", saveErr)
+	}
+	log.Info("A bucket is not empty yet", "reason", err)
+	if over {
+		return fault.Wrap(fault.KindOf(err), err, "it is being emptied: %d versions, delete markers and uploads are deleted so far; the call is repeated for the rest", record.Emptying.Deleted)
+	}
+	return fault.In(err, "emptying it has stopped after %d versions, delete markers and uploads", record.Emptying.Deleted)
 }
 
 // explainDelete is explain, where a contract that is gone took its buckets with it.

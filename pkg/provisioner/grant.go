@@ -240,6 +240,9 @@ func (p *Provisioner) readyBuckets(ctx context.Context, id cosi.AccountID, grant
 		if err != nil {
 			return nil, err
 		}
+		if record.Emptying != nil {
+			return nil, fault.New(fault.FailedPrecondition, "bucket %s is being emptied for its deletion; no key is given to it", bucketID)
+		}
 		out[i] = p.bucketOf(record)
 		if err := complete(out[i].Endpoint, id.ContractID); err != nil {
 			return nil, err
