@@ -25,7 +25,7 @@ func TestTableNamesTheServers(t *testing.T) {
 	for _, p := range params.Table() {
 		want, isOption := tested[p.Name]
 		if strings.HasPrefix(p.Name, "grant") {
-			want, isOption = []string{Versitygw}, true // TestGrants of test/integration
+			want, isOption = []string{Versitygw}, true // TestExplicitGrants of test/integration
 		}
 		if p.Class == params.BucketAccessClass || !isOption {
 			want = []string{Versitygw}
