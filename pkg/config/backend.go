@@ -26,8 +26,8 @@ type Backend struct {
 	// Connection says how the service is reached, whatever its type.
 	Connection Connection `yaml:"connection,omitempty"`
 	// DeletionsPerSecond bounds how many objects a second are deleted at the
-	// service while buckets are emptied, all buckets together; 0 is the default.
-	DeletionsPerSecond int `yaml:"deletionsPerSecond,omitempty"`
+	// service while buckets are emptied, all buckets together.
+	DeletionsPerSecond int `yaml:"deletionsPerSecond"`
 	// ContractAPI configures type contractapi.
 	ContractAPI *ContractAPI `yaml:"contractapi,omitempty"`
 	// IAM configures type iam.
@@ -37,6 +37,10 @@ type Backend struct {
 	// VersityGW configures type versitygw.
 	VersityGW *Gateway `yaml:"versitygw,omitempty"`
 }
+
+// defaultDeletions is more than most services delete in a second, and bounds
+// what the driver takes of those that delete more.
+const defaultDeletions = 20_000
 
 // The types of backends.
 const (

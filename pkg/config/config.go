@@ -147,12 +147,7 @@ const (
 	Cancel OnLastBucket = "cancel"
 )
 
-const (
-	defaultCallTimeout = 30 * time.Second
-	// defaultDeletions is more than one service in a hundred deletes, and keeps
-	// the driver from being what brings the others down.
-	defaultDeletions = 20_000
-)
+const defaultCallTimeout = 30 * time.Second
 
 // Load reads and checks the file at path. The error names every fault.
 func Load(file string) (*Config, error) {
