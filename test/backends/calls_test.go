@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write the table of calls")
 func TestCalls(t *testing.T) {
 	root, err := harness.Root()
 	must(t, err)
-	path := filepath.Join(root, "docs", "storage-services.md")
+	path := filepath.Join(root, "deploy", "storage-services.md")
 	table := "| administration + S3 | create | create again | grant | grant again | revoke | delete |\n|---|---|---|---|---|---|---|\n"
 	for _, kind := range harness.StorageTypes {
 		r := run(t, storages[kind], nil)

@@ -21,7 +21,7 @@ var yamlBlocks = regexp.MustCompile("(?s)\n```yaml\n(.*?)\n```\n")
 func services(t *testing.T) (path, text string, configurations []*config.Config) {
 	t.Helper()
 	root, _ := readme(t)
-	path = filepath.Join(root, "docs", "storage-services.md")
+	path = filepath.Join(root, "deploy", "storage-services.md")
 	content, err := os.ReadFile(path)
 	must(t, err)
 	dir := t.TempDir()
