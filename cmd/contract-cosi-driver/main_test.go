@@ -119,7 +119,7 @@ func TestCommandLineFaults(t *testing.T) {
 		"unknown command":     {[]string{"audti"}, []string{`unknown command "audti"`, "serve, check, journal and version"}},
 		"empty command":       {[]string{""}, []string{`unexpected argument ""`}},
 		"unknown flag":        {[]string{"serve", "--confg", p.config}, []string{"-confg"}},
-		"unknown check flag":  {[]string{"check", "--config", p.config}, []string{"-config"}},
+		"unknown check flag":  {[]string{"check", "--confg", p.config}, []string{"-confg"}},
 		"argument":            {[]string{"--config", p.config, "extra"}, []string{`unexpected argument "extra"`}},
 		"check argument":      {[]string{"check", "extra"}, []string{`unexpected argument "extra"`}},
 		"no config":           {nil, []string{"--config is missing"}},
