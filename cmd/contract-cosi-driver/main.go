@@ -90,7 +90,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := parse(flags, args); err != nil || helped(flags) {
 		return err
 	}
-	o.Socket.Mode = fs.FileMode(mode)
+	o.Socket.Mode, o.ConfigFile = fs.FileMode(mode), *file
 	if *file == "" {
 		return errors.New("--config is missing; see contract-cosi-driver serve --help")
 	}

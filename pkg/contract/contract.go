@@ -73,6 +73,17 @@ type Acknowledger interface {
 	AcknowledgeKey(ctx context.Context, contract string, proposed secret.KeyPair) error
 }
 
+// Comparer is implemented by a provider whose service tells what a contract is
+// signed for.
+type Comparer interface {
+	// CompareContract reads the contract that spec names, and returns the terms
+	// in which it is not as spec says, in the words of the driver's
+	// configuration: displayName, plan, quota, labels, suspend. What spec leaves
+	// to the service is not compared. Nothing is changed. NotFound if there is
+	// no such contract.
+	CompareContract(ctx context.Context, spec Spec) (have Contract, differing []string, err error)
+}
+
 // Capabilities say what a service can do.
 type Capabilities struct {
 	// ScopeBy: where the limits of a key are kept.

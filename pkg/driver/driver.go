@@ -33,6 +33,9 @@ import (
 
 // Options are what a start of the driver says beside the configuration file.
 type Options struct {
+	// ConfigFile is the configuration's file, which is followed: changed terms of
+	// contracts are taken over while the driver runs. "" follows none.
+	ConfigFile string
 	// Socket is where the sidecar connects.
 	Socket server.Socket
 	// Versions are the COSI versions that are served.
@@ -77,6 +80,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	defer func() { err = errors.Join(err, store.Close()) }()
 	records := journal.New(store)
 	m.Live(
+		func(ctx context.Context) (int, error) { return records.Count(ctx, journal.Contracts) },
 		func(ctx context.Context) (int, error) { return records.Count(ctx, journal.Buckets) },
 		func(ctx context.Context) (int, error) { return records.Count(ctx, journal.Accounts) },
 	)
@@ -84,8 +88,10 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	current := newLive(c)
 	p := provisioner.New(provisioner.Config{
-		Owner: c.Driver.Owner, Backends: backends, Terms: c.Terms, Journal: records, Repaired: m.Repaired,
+		Owner: c.Driver.Owner, Backends: backends, Terms: current.terms, Journal: records, Repaired: m.Repaired,
+		Changed: func(c provisioner.ContractChange) { m.ContractChanged(string(c)) },
 	})
 	ready := server.Readiness(p.Check)
 	grpcServer := server.New(log, server.Config{
@@ -115,11 +121,19 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	if o.Started != nil {
 		o.Started(httpAddress)
 	}
-	var converging sync.WaitGroup
-	converging.Go(func() { p.Converge(klog.NewContext(ctx, log), listed(c)) })
+	var beside sync.WaitGroup // what is done beside serving calls
+	beside.Go(func() {
+		p.Converge(ctx, listed(c))
+		if o.ConfigFile == "" {
+			return
+		}
+		current.follow(ctx, o.ConfigFile, func(r reload) { m.Reloaded(string(r)) }, func(before, now *config.Config) {
+			p.Converge(ctx, changed(before, now, p.Known()))
+		})
+	})
 	err = grpcServer.Serve(ctx, listener, o.Grace)
 	cancel()
-	converging.Wait()
+	beside.Wait()
 	p.Wait()
 	log.Info("Stopped")
 	return err
@@ -141,15 +155,6 @@ func OpenJournal(ctx context.Context, c *config.Config, m *metrics.Metrics) (Jou
 		klog.FromContext(ctx).Info("There is no journal yet; beginning one. If this driver has run before, stop it and restore its journal", "file", c.Journal.File)
 	}
 	return journal.OpenFile(c.Journal.File, m.JournalWrite)
-}
-
-// listed are the contracts that the configuration names.
-func listed(c *config.Config) map[cosi.ContractID]config.Terms {
-	out := make(map[cosi.ContractID]config.Terms, len(c.Contracts))
-	for _, t := range c.Contracts {
-		out[cosi.ContractID{Backend: t.Backend, Contract: t.Name}] = t.Terms
-	}
-	return out
 }
 
 // serveHTTP answers probes and metrics until ctx ends; stop is called if the

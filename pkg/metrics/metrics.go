@@ -25,6 +25,8 @@ type Metrics struct {
 	journal  *prometheus.CounterVec
 	calls    *prometheus.CounterVec
 	repairs  *prometheus.CounterVec
+	changes  *prometheus.CounterVec
+	reloads  *prometheus.CounterVec
 }
 
 const namespace = "contract_cosi"
@@ -57,14 +59,22 @@ func New() *Metrics {
 			Namespace: namespace, Name: "repairs_total",
 			Help: "Things lost behind the driver's back and made anew, by what they were.",
 		}, []string{"what"}),
+		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "contract_changes_total",
+			Help: "What became of contracts: signed, converged (brought to changed terms), cancelled, or kept at the service although their last bucket went.",
+		}, []string{"change"}),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "config_reloads_total",
+			Help: "Changes of the configuration file that were seen, by outcome: taken over, refused because of a fault, or left for the next start.",
+		}, []string{"outcome"}),
 	}
-	m.registry.MustRegister(m.rpcs, m.panics, m.backend, m.journal, m.calls, m.repairs,
+	m.registry.MustRegister(m.rpcs, m.panics, m.backend, m.journal, m.calls, m.repairs, m.changes, m.reloads,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
-// Live adds gauges of the buckets and keys that count reports.
-func (m *Metrics) Live(buckets, keys func(context.Context) (int, error)) {
+// Live adds gauges of the contracts, buckets and keys that count reports.
+func (m *Metrics) Live(contracts, buckets, keys func(context.Context) (int, error)) {
 	gauge := func(name, help string, count func(context.Context) (int, error)) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, func() float64 {
 			n, err := count(context.Background())
@@ -74,6 +84,7 @@ func (m *Metrics) Live(buckets, keys func(context.Context) (int, error)) {
 			return float64(n)
 		}))
 	}
+	gauge("contracts", "Contracts in the journal.", contracts)
 	gauge("buckets", "Buckets in the journal.", buckets)
 	gauge("keys", "Keys in the journal.", keys)
 }
@@ -103,6 +114,12 @@ func (m *Metrics) JournalCall(call string, err error) {
 
 // Repaired records something that was lost behind the driver's back and made anew.
 func (m *Metrics) Repaired(what string) { m.repairs.WithLabelValues(what).Inc() }
+
+// ContractChanged records a step in a contract's life.
+func (m *Metrics) ContractChanged(change string) { m.changes.WithLabelValues(change).Inc() }
+
+// Reloaded records what became of a change of the configuration file.
+func (m *Metrics) Reloaded(outcome string) { m.reloads.WithLabelValues(outcome).Inc() }
 
 // Handler serves the metrics.
 func (m *Metrics) Handler() http.Handler {

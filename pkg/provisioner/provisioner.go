@@ -50,6 +50,8 @@ type Config struct {
 	Journal *journal.Journal
 	// Repaired hears of what was lost behind the driver's back and made anew.
 	Repaired func(what string)
+	// Changed hears of what became of a contract.
+	Changed func(ContractChange)
 }
 
 // Provisioner carries out the use cases.

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -50,6 +51,7 @@ type Provider struct {
 var (
 	_ contract.Provider     = (*Provider)(nil)
 	_ contract.Acknowledger = (*Provider)(nil)
+	_ contract.Comparer     = (*Provider)(nil)
 )
 
 // New returns the provider; no call is made.
@@ -130,9 +132,43 @@ func (p *Provider) GetContract(ctx context.Context, name string) (contract.Contr
 	return p.contract(ctx, "GetContract", name, func(ctx context.Context) (*http.Response, error) { return p.client.GetContract(ctx, name) })
 }
 
-func (p *Provider) contract(ctx context.Context, operation, name string, send send) (contract.Contract, error) {
+// CompareContract implements contract.Comparer. An absent bound is a term too:
+// it is what a signed contract without one has.
+func (p *Provider) CompareContract(ctx context.Context, spec contract.Spec) (contract.Contract, []string, error) {
 	var c api.Contract
-	meta, err := p.exchange(ctx, operation, &c, send)
+	have, err := p.contractInto(ctx, &c, "GetContract", spec.Name, func(ctx context.Context) (*http.Response, error) {
+		return p.client.GetContract(ctx, spec.Name)
+	})
+	if err != nil {
+		return have, nil, err
+	}
+	quota := value(c.Spec.Quota)
+	var differing []string
+	for _, term := range []struct {
+		name    string
+		differs bool
+	}{
+		{"displayName", spec.Display != "" && value(c.Spec.DisplayName) != spec.Display},
+		{"plan", spec.Plan != "" && value(c.Spec.Plan) != spec.Plan},
+		{"quota", !sameBound(quota.MaxBuckets, spec.Quota.MaxBuckets) || !sameBound(quota.MaxKeys, spec.Quota.MaxKeys)},
+		{"labels", !maps.Equal(value(c.Spec.Labels), spec.Labels)},
+		{"suspend", (value(c.Spec.DesiredState) == api.ContractSpecDesiredStateSuspended) != spec.Suspend},
+	} {
+		if term.differs {
+			differing = append(differing, term.name)
+		}
+	}
+	return have, differing, nil
+}
+
+func sameBound(a, b *int64) bool { return a == b || a != nil && b != nil && *a == *b }
+
+func (p *Provider) contract(ctx context.Context, operation, name string, send send) (contract.Contract, error) {
+	return p.contractInto(ctx, &api.Contract{}, operation, name, send)
+}
+
+func (p *Provider) contractInto(ctx context.Context, c *api.Contract, operation, name string, send send) (contract.Contract, error) {
+	meta, err := p.exchange(ctx, operation, c, send)
 	if err == nil && c.Name != name {
 		err = unpromised(nil)
 	}
@@ -398,9 +434,11 @@ func optional(s string) *string {
 	return &s
 }
 
-func value(s *string) string {
-	if s == nil {
-		return ""
+// value returns what an optional field holds, or the zero value.
+func value[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
 	}
-	return *s
+	return *p
 }
