@@ -61,6 +61,9 @@ type Store interface {
 	Dependents(ctx context.Context, key Key, limit int) ([]Entry, error)
 	// Count returns how many entries of a kind there are.
 	Count(ctx context.Context, kind RecordKind) (int, error)
+	// Walk is [Journal.Walk]. It takes memory for limit places, however many
+	// entries there are.
+	Walk(ctx context.Context, after Place, limit int) ([]Place, error)
 	// All returns every entry; an error if one cannot be read.
 	All(ctx context.Context) ([]Entry, error)
 	// Check reports whether the store can be read and written now.

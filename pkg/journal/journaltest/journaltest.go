@@ -38,6 +38,7 @@ func Run(t *testing.T, h Harness) {
 		"Delete":        testDelete,
 		"Dependents":    testDependents,
 		"All":           testAll,
+		"Walk":          testWalk,
 		"Writers":       testConcurrentWriters,
 		"Closed":        testClosed,
 		"Names":         testNames,
@@ -243,6 +244,46 @@ func testAll(t *testing.T, p place) {
 // Writers add a word each to the same record until all have got through:
 // compare-and-swap loses none and doubles none, and nothing that is written at
 // once is mixed up.
+// A walk in small steps passes every record once, in the same order each time.
+func testWalk(t *testing.T, p place) {
+	s := p.open()
+	j := journal.New(s)
+	want := map[journal.Key]bool{}
+	for n := range 40 {
+		p.must(j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(n)}))
+		want[journal.Key{Kind: journal.Buckets, ID: bucketID(n).String()}] = true
+	}
+	p.must(j.SaveContract(t.Context(), &journal.Contract{ID: contractID("team-a")}))
+	want[journal.Key{Kind: journal.Contracts, ID: contractID("team-a").String()}] = true
+	walk := func(step int) (seen []journal.Place) {
+		t.Helper()
+		for after := (journal.Place{}); ; after = seen[len(seen)-1] {
+			next, err := j.Walk(t.Context(), after, step)
+			p.must(err)
+			if len(next) == 0 {
+				return seen
+			}
+			if len(next) > step {
+				t.Fatalf("%d places, at most %d were asked for", len(next), step)
+			}
+			seen = append(seen, next...)
+		}
+	}
+	seen := walk(7)
+	for i, place := range seen {
+		if !want[place.Key] || place != journal.PlaceOf(place.Key) || i > 0 && place.At < seen[i-1].At {
+			t.Errorf("place %d is %v", i, place)
+		}
+		delete(want, place.Key)
+	}
+	if len(want) > 0 {
+		t.Errorf("the walk missed %v", want)
+	}
+	if !slices.Equal(seen, walk(1)) || !slices.Equal(seen, walk(1000)) {
+		t.Error("another step gives another walk")
+	}
+}
+
 func testConcurrentWriters(t *testing.T, p place) {
 	const writers, rounds = 8, 5
 	j := journal.New(p.open())
