@@ -40,6 +40,8 @@ type Config struct {
 	Contracts []Contract `yaml:"contracts"`
 	// OnDemand, when given, are the terms of contracts that are not listed.
 	OnDemand *OnDemand `yaml:"onDemand,omitempty"`
+	// Drift is how what was made is compared with the journal.
+	Drift Drift `yaml:"drift"`
 }
 
 // Driver is who this driver is.
@@ -130,6 +132,8 @@ type Terms struct {
 	AdoptBuckets bool `yaml:"adoptBuckets,omitempty"`
 	// OnLastBucket says what happens when the contract's last bucket is deleted.
 	OnLastBucket OnLastBucket `yaml:"onLastBucket"`
+	// Drift is the contract's own mode; "" is the file's.
+	Drift DriftMode `yaml:"drift,omitempty"`
 }
 
 // Quota bounds a contract.
@@ -226,6 +230,7 @@ func (c *Config) setDefaults() {
 		text, _ := os.ReadFile(podNamespace) // what is missing is a fault
 		s.Namespace = strings.TrimSpace(string(text))
 	}
+	c.Drift.setDefaults()
 	for i := range c.Contracts {
 		c.Contracts[i].setDefaults()
 	}
@@ -258,6 +263,7 @@ func (c *Config) check() []error {
 		fault("driver.callTimeout: %s is not between 1s and 10m", t)
 	}
 	faults = append(faults, c.Journal.check()...)
+	faults = append(faults, c.Drift.check()...)
 
 	backends := map[string]bool{}
 	for i, b := range c.Backends {
@@ -347,6 +353,9 @@ func (t Terms) check(at string, backends map[string]bool) []error {
 	}
 	if t.OnLastBucket != Keep && t.OnLastBucket != Cancel {
 		fault("%s.onLastBucket: %q is neither keep nor cancel", at, t.OnLastBucket)
+	}
+	if t.Drift != "" {
+		faults = append(faults, t.Drift.check(at+".drift")...)
 	}
 	for name, bound := range map[string]*int64{"maxBuckets": t.Quota.MaxBuckets, "maxKeys": t.Quota.MaxKeys} {
 		if bound != nil && *bound < 0 {

@@ -21,6 +21,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/contractapi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/drift"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/secrets"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
@@ -131,6 +132,12 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 			p.Converge(ctx, changed(before, now, p.Known()))
 		})
 	})
+	beside.Go(func() {
+		drift.Run(ctx, drift.Config{
+			Journal: records, Inspector: p, Settings: current.drift, Mode: current.driftMode, Timeout: c.Driver.CallTimeout,
+			Looked: m.Looked, Found: m.Found, Passed: m.Passed,
+		})
+	})
 	err = grpcServer.Serve(ctx, listener, o.Grace)
 	cancel()
 	beside.Wait()
@@ -193,7 +200,7 @@ func newBackends(c *config.Config, m *metrics.Metrics) (map[string]provisioner.B
 		if err != nil {
 			return nil, fmt.Errorf("backend %s: %w", b.Name, err)
 		}
-		client := &http.Client{Transport: newTransport()}
+		client := &http.Client{Transport: drift.Counted(newTransport())}
 		observe := m.Backend(b.Name)
 		provider, err := contractapi.New(contractapi.Config{URL: b.ContractAPI.URL, Token: token, HTTP: client, Observe: observe})
 		if err != nil {

@@ -26,6 +26,12 @@ func newLive(c *config.Config) *live {
 
 func (l *live) terms(contract string) (config.Terms, bool) { return l.current.Load().Terms(contract) }
 
+func (l *live) drift() config.Drift { return l.current.Load().Drift }
+
+func (l *live) driftMode(contract string) config.DriftMode {
+	return l.current.Load().DriftMode(contract)
+}
+
 // reload is what becomes of a change of the configuration file.
 type reload string
 
@@ -78,7 +84,7 @@ func (l *live) follow(ctx context.Context, file string, seen func(reload), took 
 // fixed is the part of a configuration that the driver is built from.
 func fixed(c *config.Config) config.Config {
 	out := *c
-	out.Contracts, out.OnDemand = nil, nil
+	out.Contracts, out.OnDemand, out.Drift = nil, nil, config.Drift{}
 	return out
 }
 

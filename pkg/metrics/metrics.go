@@ -7,6 +7,7 @@ package metrics
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,6 +28,9 @@ type Metrics struct {
 	repairs  *prometheus.CounterVec
 	changes  *prometheus.CounterVec
 	reloads  *prometheus.CounterVec
+	looks    *prometheus.CounterVec
+	findings *prometheus.CounterVec
+	pass     prometheus.Gauge
 }
 
 const namespace = "contract_cosi"
@@ -67,8 +71,20 @@ func New() *Metrics {
 			Namespace: namespace, Name: "config_reloads_total",
 			Help: "Changes of the configuration file that were seen, by outcome: taken over, refused because of a fault, or left for the next start.",
 		}, []string{"outcome"}),
+		looks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "drift_looks_total",
+			Help: "Things compared with the journal, by kind of record and outcome (ok, or the kind of fault that was in the way).",
+		}, []string{"kind", "outcome"}),
+		findings: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "drift_findings_total",
+			Help: "What had changed behind the driver's back, by what it was and whether it was repaired; counted at every look.",
+		}, []string{"what", "repaired"}),
+		pass: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "drift_last_pass_timestamp_seconds",
+			Help: "When everything had been compared with the journal, 0 if it has not been since the start.",
+		}),
 	}
-	m.registry.MustRegister(m.rpcs, m.panics, m.backend, m.journal, m.calls, m.repairs, m.changes, m.reloads,
+	m.registry.MustRegister(m.rpcs, m.panics, m.backend, m.journal, m.calls, m.repairs, m.changes, m.reloads, m.looks, m.findings, m.pass,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -120,6 +136,17 @@ func (m *Metrics) ContractChanged(change string) { m.changes.WithLabelValues(cha
 
 // Reloaded records what became of a change of the configuration file.
 func (m *Metrics) Reloaded(outcome string) { m.reloads.WithLabelValues(outcome).Inc() }
+
+// Looked records that a thing was compared with the journal.
+func (m *Metrics) Looked(kind string, err error) { m.looks.WithLabelValues(kind, outcome(err)).Inc() }
+
+// Found records something that had changed behind the driver's back.
+func (m *Metrics) Found(what string, repaired bool) {
+	m.findings.WithLabelValues(what, strconv.FormatBool(repaired)).Inc()
+}
+
+// Passed records that everything was compared with the journal.
+func (m *Metrics) Passed() { m.pass.SetToCurrentTime() }
 
 // Handler serves the metrics.
 func (m *Metrics) Handler() http.Handler {

@@ -29,6 +29,7 @@ const (
 type Line struct {
 	mu     sync.Mutex
 	calls  []string
+	whole  []string // with their queries
 	plan   func(call int) Fate
 	onLoss func()
 }
@@ -82,6 +83,7 @@ func (l *Line) next(r *http.Request) (fate Fate, onLoss func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.calls = append(l.calls, r.Method+" "+r.URL.Path)
+	l.whole = append(l.whole, r.Method+" "+r.URL.RequestURI())
 	if l.plan != nil {
 		fate = l.plan(len(l.calls))
 	}
@@ -96,7 +98,7 @@ func (l *Line) Plan(plan func(call int) Fate, onLoss func()) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.calls, l.plan, l.onLoss = nil, plan, onLoss
+	l.calls, l.whole, l.plan, l.onLoss = nil, nil, plan, onLoss
 }
 
 // Heal counts anew and loses nothing any more.
@@ -110,4 +112,11 @@ func (l *Line) Calls() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.calls)
+}
+
+// Queries are the calls since the last plan, with their queries.
+func (l *Line) Queries() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.whole)
 }

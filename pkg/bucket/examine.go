@@ -1,0 +1,179 @@
+package bucket
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
+)
+
+// Examination is what a look at a bucket has found.
+type Examination struct {
+	// Mark is the mark that the bucket carries, "" for none.
+	Mark string
+	// Differing are the options in which it is not as its spec says, and
+	// "public-acl" or "public-policy" where spec is silent and the bucket is
+	// open to everybody.
+	Differing []string
+	// Written are those of them that were brought back.
+	Written []string
+}
+
+// Examine compares a bucket that was made before with spec, with one read for
+// each option, and if repair is true writes what differs. A bucket without the
+// driver's mark is never written to. An option that cannot be read keeps none of
+// the others from being looked at; the error tells of all. NotFound if there is
+// no bucket any more.
+func (e *Engine) Examine(ctx context.Context, name string, spec params.Bucket, repair bool) (Examination, error) {
+	tags, err := e.tagsOf(ctx, name)
+	if err != nil {
+		return Examination{}, err
+	}
+	x := Examination{Mark: tags[cosi.OwnerTag]}
+	want := spec.Tags
+	if x.Mark == e.owner {
+		want = e.marked(spec.Tags)
+	}
+	options := append(e.settings(ctx, name, spec), e.tagging(ctx, name, want, tags), e.closedACL(ctx, name, spec), e.closedPolicy(ctx, name, spec))
+	var faults []error
+	for _, o := range options {
+		differs, err := o.wantedAndDiffers()
+		if err == nil && differs {
+			x.Differing = append(x.Differing, o.name)
+			if repair && x.Mark == e.owner {
+				if err = o.write(); err == nil {
+					x.Written = append(x.Written, o.name)
+				}
+			}
+		}
+		if err != nil {
+			faults = append(faults, err)
+		}
+		if ctx.Err() != nil || KeyRefused(err) { // the rest would fail alike
+			break
+		}
+	}
+	if len(faults) > 1 {
+		return x, fault.Wrap(fault.KindOf(faults[0]), errors.Join(faults...), "%s, and %d other options", faults[0], len(faults)-1)
+	}
+	return x, errors.Join(faults...)
+}
+
+// closedACL wants a bucket whose class says nothing of an ACL to be open to
+// nobody by ACL.
+func (e *Engine) closedACL(ctx context.Context, name string, spec params.Bucket) option {
+	return option{
+		name:   "public-acl",
+		wanted: spec.ACL == "" && spec.Grants.IsZero(),
+		differs: func() (bool, error) {
+			have, err := e.s3.GetBucketAcl(ctx, &s3.GetBucketAclInput{Bucket: &name})
+			if err = classify(err, "GetBucketAcl"); fault.Is(err, fault.Unsupported) {
+				return false, nil // a service without ACLs
+			}
+			if err != nil {
+				return false, err
+			}
+			return slices.ContainsFunc(have.Grants, func(g types.Grant) bool {
+				return g.Grantee != nil && slices.Contains([]string{"uri=" + allUsers, "uri=" + authenticatedUsers}, granteeOf(g.Grantee))
+			}), nil
+		},
+		write: func() error {
+			_, err := e.s3.PutBucketAcl(ctx, &s3.PutBucketAclInput{Bucket: &name, ACL: types.BucketCannedACLPrivate})
+			return classify(err, "PutBucketAcl")
+		},
+	}
+}
+
+// closedPolicy wants a bucket whose class says nothing of a policy to have none
+// that lets everybody in. It takes out the statements that do, and leaves the
+// others as they are.
+func (e *Engine) closedPolicy(ctx context.Context, name string, spec params.Bucket) option {
+	var rest string
+	return option{
+		name:   "public-policy",
+		wanted: spec.Policy == "",
+		differs: func() (bool, error) {
+			have, err := e.s3.GetBucketPolicy(ctx, &s3.GetBucketPolicyInput{Bucket: &name})
+			if code(err) == "NoSuchBucketPolicy" {
+				return false, nil
+			}
+			if err = classify(err, "GetBucketPolicy"); fault.Is(err, fault.Unsupported) {
+				return false, nil
+			}
+			if err != nil {
+				return false, err
+			}
+			var open bool
+			rest, open = withoutOpen(aws.ToString(have.Policy))
+			return open, nil
+		},
+		write: func() error {
+			if rest == "" {
+				_, err := e.s3.DeleteBucketPolicy(ctx, &s3.DeleteBucketPolicyInput{Bucket: &name})
+				return classify(err, "DeleteBucketPolicy")
+			}
+			_, err := e.s3.PutBucketPolicy(ctx, &s3.PutBucketPolicyInput{Bucket: &name, Policy: &rest})
+			return classify(err, "PutBucketPolicy")
+		},
+	}
+}
+
+// withoutOpen returns a policy without the statements that let everybody in, ""
+// if no other is left, and whether there was one. A statement with a condition
+// does not let everybody in.
+func withoutOpen(policy string) (rest string, open bool) {
+	var doc map[string]json.RawMessage
+	if json.Unmarshal([]byte(policy), &doc) != nil {
+		return policy, false
+	}
+	var statements []json.RawMessage
+	if json.Unmarshal(doc["Statement"], &statements) != nil {
+		statements = []json.RawMessage{doc["Statement"]} // a single one needs no list
+	}
+	kept := slices.DeleteFunc(slices.Clone(statements), letsEverybodyIn)
+	if len(kept) == len(statements) {
+		return policy, false
+	}
+	if len(kept) == 0 {
+		return "", true
+	}
+	doc["Statement"], _ = json.Marshal(kept)
+	text, _ := json.Marshal(doc)
+	return string(text), true
+}
+
+func letsEverybodyIn(text json.RawMessage) bool {
+	var s struct {
+		Effect                             string
+		Principal, NotPrincipal, Condition any
+	}
+	if json.Unmarshal(text, &s) != nil || s.Effect != "Allow" || s.Condition != nil {
+		return false
+	}
+	return s.NotPrincipal != nil || everybody(s.Principal)
+}
+
+// everybody reports whether a policy's principal is "*" in one of its spellings.
+func everybody(principal any) bool {
+	switch p := principal.(type) {
+	case string:
+		return p == "*"
+	case []any:
+		return slices.ContainsFunc(p, everybody)
+	case map[string]any:
+		for _, who := range p {
+			if everybody(who) {
+				return true
+			}
+		}
+	}
+	return false
+}
