@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"slices"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -65,6 +67,33 @@ func (e *Engine) Examine(ctx context.Context, name string, spec params.Bucket, r
 		return x, fault.Wrap(fault.KindOf(faults[0]), errors.Join(faults...), "%s, and %d other options", faults[0], len(faults)-1)
 	}
 	return x, errors.Join(faults...)
+}
+
+// Listed is a bucket of the contract.
+type Listed struct {
+	Name string
+	// CreatedAt is zero if the service does not tell.
+	CreatedAt time.Time
+}
+
+// List yields the contract's buckets, whoever made them, page by page. It ends
+// with an error, if there is one.
+func (e *Engine) List(ctx context.Context) iter.Seq2[Listed, error] {
+	return func(yield func(Listed, error) bool) {
+		pages := s3.NewListBucketsPaginator(e.s3, &s3.ListBucketsInput{})
+		for pages.HasMorePages() {
+			page, err := pages.NextPage(ctx)
+			if err != nil {
+				yield(Listed{}, classify(err, "ListBuckets"))
+				return
+			}
+			for _, b := range page.Buckets {
+				if !yield(Listed{aws.ToString(b.Name), aws.ToTime(b.CreationDate)}, nil) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // closedACL wants a bucket whose class says nothing of an ACL to be open to

@@ -50,6 +50,10 @@ type Driver struct {
 	Name string `yaml:"name"`
 	// Owner marks everything this driver makes. Two drivers at one service need two marks.
 	Owner string `yaml:"owner"`
+	// AdminSocket is where a running driver answers the commands contracts,
+	// buckets, keys, audit and rotate. The default is beside a journal in a file,
+	// which no other process can read; without one there is none.
+	AdminSocket string `yaml:"adminSocket,omitempty"`
 	// CallTimeout bounds each RPC, because the released sidecars set no deadline.
 	CallTimeout time.Duration `yaml:"callTimeout"`
 }
@@ -153,6 +157,9 @@ const (
 	Cancel OnLastBucket = "cancel"
 )
 
+// maxSocketPath is what fits into sockaddr_un.sun_path with its closing zero (unix(7)).
+const maxSocketPath = 107
+
 const defaultCallTimeout = 30 * time.Second
 
 // Load reads and checks the file at path. The error names every fault.
@@ -226,6 +233,9 @@ func (c *Config) setDefaults() {
 	if c.Driver.CallTimeout == 0 {
 		c.Driver.CallTimeout = defaultCallTimeout
 	}
+	if beside := c.Journal.File + ".sock"; c.Driver.AdminSocket == "" && c.Journal.File != "" && len(beside) <= maxSocketPath {
+		c.Driver.AdminSocket = beside
+	}
 	if s := c.Journal.Secrets; s != nil && s.Namespace == "" && s.Kubeconfig == "" {
 		text, _ := os.ReadFile(podNamespace) // what is missing is a fault
 		s.Namespace = strings.TrimSpace(string(text))
@@ -261,6 +271,9 @@ func (c *Config) check() []error {
 	}
 	if t := c.Driver.CallTimeout; t < time.Second || t > 10*time.Minute {
 		fault("driver.callTimeout: %s is not between 1s and 10m", t)
+	}
+	if s := c.Driver.AdminSocket; s != "" && (!path.IsAbs(s) || !strings.HasSuffix(s, ".sock") || len(s) > maxSocketPath) {
+		fault("driver.adminSocket: %q is not an absolute path that ends in .sock and has at most %d characters", s, maxSocketPath)
 	}
 	faults = append(faults, c.Journal.check()...)
 	faults = append(faults, c.Drift.check()...)

@@ -84,6 +84,18 @@ type Comparer interface {
 	CompareContract(ctx context.Context, spec Spec) (have Contract, differing []string, err error)
 }
 
+// Meter is implemented by a provider whose service tells what is used of a
+// contract.
+type Meter interface {
+	// Usage reads it. NotFound if there is no such contract.
+	Usage(ctx context.Context, name string) (Usage, error)
+}
+
+// Usage is what is used of a contract; nil is what the service does not count.
+type Usage struct {
+	Buckets, Keys, Bytes, Objects *int64
+}
+
 // Capabilities say what a service can do.
 type Capabilities struct {
 	// ScopeBy: where the limits of a key are kept.
@@ -186,4 +198,9 @@ type KeyInfo struct {
 	Slot        string
 	Active      bool
 	CreatedAt   time.Time
+	// Name is the id of the pair that the key was proposed as, where the service
+	// keeps it.
+	Name string
+	// LastUsed is zero if the key was not used, or the service does not tell.
+	LastUsed time.Time
 }

@@ -36,6 +36,9 @@ type Inspector interface {
 	InspectContract(ctx context.Context, id cosi.ContractID, repair bool) ([]provisioner.Finding, error)
 	InspectBucket(ctx context.Context, id cosi.BucketID, repair bool) ([]provisioner.Finding, error)
 	InspectAccount(ctx context.Context, id cosi.AccountID) ([]provisioner.Finding, error)
+	// Tend ends what was begun with the key of an access. In most cases there is
+	// nothing, and no call is made.
+	Tend(ctx context.Context, id cosi.AccountID) error
 }
 
 // Config says what is looked at, and who hears of it.
@@ -157,12 +160,22 @@ func (r *runner) waitUntil(ctx context.Context, s config.Drift, t time.Time) boo
 // look waits for its turn among the calls, and pays for the calls it took
 // before it lets the next one look.
 func (r *runner) look(ctx context.Context, key journal.Key) {
+	counted, calls := count(ctx)
+	defer func() {
+		for range calls.Load() - 1 {
+			if r.limit.Wait(ctx) != nil {
+				return
+			}
+		}
+	}()
+	if id, err := cosi.ParseAccountID(key.ID); key.Kind == journal.Accounts && err == nil {
+		r.tend(counted, id)
+	}
 	contract, inspect := r.inspection(key)
 	if inspect == nil || r.Mode(contract) == config.DriftOff || r.limit.Wait(ctx) != nil {
 		return
 	}
 	log := klog.FromContext(ctx).WithValues(string(key.Kind), key.ID)
-	counted, calls := count(ctx)
 	looking, cancel := context.WithTimeout(klog.NewContext(counted, log), r.Timeout)
 	defer cancel()
 	found, err := inspect(looking, r.Mode(contract) == config.DriftRepair)
@@ -185,10 +198,14 @@ func (r *runner) look(ctx context.Context, key journal.Key) {
 	default:
 		log.Info("It could not be looked at whether something has changed", "reason", err)
 	}
-	for range calls.Load() - 1 {
-		if r.limit.Wait(ctx) != nil {
-			return
-		}
+}
+
+// tend is done in each mode: it does not look for drift, it needs the timer.
+func (r *runner) tend(ctx context.Context, id cosi.AccountID) {
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
+	if err := r.Inspector.Tend(ctx, id); err != nil {
+		klog.FromContext(ctx).Info("The rotation of a key could not be carried on; it is tried again", "account", id, "reason", err)
 	}
 }
 

@@ -60,6 +60,8 @@ func (i *inspector) InspectAccount(ctx context.Context, id cosi.AccountID) ([]pr
 	return i.saw(ctx, id, false)
 }
 
+func (i *inspector) Tend(context.Context, cosi.AccountID) error { return nil }
+
 // world is a journal with buckets, and settings that can change.
 type world struct {
 	*inspector

@@ -4,7 +4,9 @@
 package driver
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"k8s.io/klog/v2"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/admin"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/contractapi"
@@ -85,15 +88,11 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		func(ctx context.Context) (int, error) { return records.Count(ctx, journal.Buckets) },
 		func(ctx context.Context) (int, error) { return records.Count(ctx, journal.Accounts) },
 	)
-	backends, err := newBackends(c, m)
+	current := newLive(c)
+	p, err := newProvisioner(c, current, records, m)
 	if err != nil {
 		return err
 	}
-	current := newLive(c)
-	p := provisioner.New(provisioner.Config{
-		Owner: c.Driver.Owner, Backends: backends, Terms: current.terms, Journal: records, Repaired: m.Repaired,
-		Changed: func(c provisioner.ContractChange) { m.ContractChanged(string(c)) },
-	})
 	ready := server.Readiness(p.Check)
 	grpcServer := server.New(log, server.Config{
 		CallTimeout: c.Driver.CallTimeout, Recorder: m, Ready: ready,
@@ -118,6 +117,11 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	adminListener, err := listenAdmin(ctx, c.Driver.AdminSocket)
+	if err != nil {
+		_ = listener.Close()
+		return err
+	}
 	log.Info("Serving COSI", "versions", o.Versions, "driver", c.Driver.Name, "endpoint", o.Socket.Endpoint, "http", httpAddress)
 	if o.Started != nil {
 		o.Started(httpAddress)
@@ -138,12 +142,76 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 			Looked: m.Looked, Found: m.Found, Passed: m.Passed,
 		})
 	})
+	var adminErr error
+	beside.Go(func() {
+		if adminListener == nil {
+			return
+		}
+		if adminErr = admin.Serve(ctx, adminListener, &admin.Admin{Provisioner: p, Config: current.current.Load}); adminErr != nil {
+			cancel() // a driver that cannot be asked is not well
+		}
+	})
 	err = grpcServer.Serve(ctx, listener, o.Grace)
 	cancel()
 	beside.Wait()
 	p.Wait()
 	log.Info("Stopped")
-	return err
+	return errors.Join(err, adminErr)
+}
+
+// listenAdmin opens the socket of the commands, which is for the driver's own
+// user; nil if there is none.
+func listenAdmin(ctx context.Context, socket string) (net.Listener, error) {
+	if socket == "" {
+		return nil, nil
+	}
+	listener, err := server.Socket{Endpoint: "unix://" + socket, Mode: 0o600}.Listen(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("driver.adminSocket: %w", err)
+	}
+	return listener, nil
+}
+
+// Ask answers a command: through the driver that runs, if one listens at the
+// configuration's adminSocket, and by itself otherwise. For that the journal
+// has to be free, or in a cluster.
+func Ask(ctx context.Context, c *config.Config, command admin.Command, r admin.Request) (_ json.RawMessage, err error) {
+	if c.Driver.AdminSocket != "" {
+		answer, err := admin.Call(ctx, c.Driver.AdminSocket, command, r)
+		if !errors.Is(err, admin.ErrNobody) {
+			return answer, err
+		}
+	}
+	if file := c.Journal.File; file != "" {
+		if _, err := os.Stat(file); err != nil { // a command begins none
+			return nil, fmt.Errorf("there is no journal to ask about: %w", err)
+		}
+	}
+	m := metrics.New()
+	store, err := OpenJournal(ctx, c, m)
+	if err != nil {
+		return nil, fmt.Errorf("%w; a driver that runs answers commands at driver.adminSocket (%s), and none listens there", err, cmp.Or(c.Driver.AdminSocket, "which is not set"))
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	current := newLive(c)
+	p, err := newProvisioner(c, current, journal.New(store), m)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Wait()
+	return (&admin.Admin{Provisioner: p, Config: current.current.Load}).Do(ctx, command, r)
+}
+
+func newProvisioner(c *config.Config, current *live, records *journal.Journal, m *metrics.Metrics) (*provisioner.Provisioner, error) {
+	backends, err := newBackends(c, m)
+	if err != nil {
+		return nil, err
+	}
+	return provisioner.New(provisioner.Config{
+		Owner: c.Driver.Owner, Backends: backends, Terms: current.terms, Journal: records, Repaired: m.Repaired,
+		Changed: func(c provisioner.ContractChange) { m.ContractChanged(string(c)) },
+		Rotated: func(s provisioner.RotationStep) { m.Rotated(string(s)) },
+	}), nil
 }
 
 // Journal is an open journal.

@@ -161,6 +161,21 @@ type Grant struct {
 	SourceIP []string       `json:"sourceIP,omitempty"`
 }
 
+// Rotation is how far a key's replacement has come.
+type Rotation struct {
+	// Phase is Intent as long as the new key may or may not have been issued,
+	// and Done once it is the account's.
+	Phase Phase
+	// Proposed is what the new key was asked for with, while Intent.
+	Proposed secret.KeyPair
+	// Old is the access key id of the key before, once Done. It is valid.
+	Old string
+	// Grace is how long it stays so after the new key was first handed out.
+	Grace time.Duration
+	// HandedOut is when that was; zero if it was not.
+	HandedOut time.Time
+}
+
 // Account is the record of one access: a principal and its key.
 type Account struct {
 	ID    cosi.AccountID
@@ -171,6 +186,11 @@ type Account struct {
 	Issued   secret.KeyPair
 	// CreatedAt is when the intent was written.
 	CreatedAt time.Time
+	// IssuedAt is when Issued was written; zero in a record from before it was kept.
+	IssuedAt time.Time
+	// Rotation is the replacement of a key by Issued that has not ended; nil if
+	// there is none.
+	Rotation *Rotation
 
 	entry Entry
 }
@@ -283,7 +303,10 @@ func (j *Journal) SaveBucket(ctx context.Context, b *Bucket) error {
 
 // SaveAccount is [Journal.SaveContract] for accesses.
 func (j *Journal) SaveAccount(ctx context.Context, a *Account) error {
-	v := storedAccount{Phase: a.Phase, Grant: a.Grant, Proposed: stored(a.Proposed), Issued: stored(a.Issued), CreatedAt: a.CreatedAt}
+	v := storedAccount{Phase: a.Phase, Grant: a.Grant, Proposed: stored(a.Proposed), Issued: stored(a.Issued), CreatedAt: a.CreatedAt, IssuedAt: a.IssuedAt}
+	if r := a.Rotation; r != nil {
+		v.Rotation = &storedRotation{r.Phase, stored(r.Proposed), r.Old, r.Grace, r.HandedOut}
+	}
 	refs := make([]Key, len(a.Grant.Buckets))
 	for i, b := range a.Grant.Buckets {
 		refs[i] = bucketKey(cosi.BucketID{ContractID: a.ID.ContractID, Bucket: b.Bucket})
@@ -340,7 +363,11 @@ func accountOf(e Entry) (*Account, error) {
 	if err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "journal record %s: %s", e.Key, err)
 	}
-	return &Account{ID: id, Phase: v.Phase, Grant: v.Grant, Proposed: v.Proposed.pair(), Issued: v.Issued.pair(), CreatedAt: v.CreatedAt, entry: e}, nil
+	a := &Account{ID: id, Phase: v.Phase, Grant: v.Grant, Proposed: v.Proposed.pair(), Issued: v.Issued.pair(), CreatedAt: v.CreatedAt, IssuedAt: v.IssuedAt, entry: e}
+	if r := v.Rotation; r != nil {
+		a.Rotation = &Rotation{r.Phase, r.Proposed.pair(), r.Old, r.Grace, r.HandedOut}
+	}
+	return a, nil
 }
 
 // The stored forms: the only types in which a secret is plain text.
@@ -362,11 +389,20 @@ type (
 		CreatedAt time.Time     `json:"createdAt"`
 	}
 	storedAccount struct {
-		Phase     Phase      `json:"phase"`
-		Grant     Grant      `json:"grant"`
-		Proposed  storedPair `json:"proposed"`
-		Issued    storedPair `json:"issued,omitzero"`
-		CreatedAt time.Time  `json:"createdAt"`
+		Phase     Phase           `json:"phase"`
+		Grant     Grant           `json:"grant"`
+		Proposed  storedPair      `json:"proposed"`
+		Issued    storedPair      `json:"issued,omitzero"`
+		CreatedAt time.Time       `json:"createdAt"`
+		IssuedAt  time.Time       `json:"issuedAt,omitzero"`
+		Rotation  *storedRotation `json:"rotation,omitempty"`
+	}
+	storedRotation struct {
+		Phase     Phase         `json:"phase"`
+		Proposed  storedPair    `json:"proposed,omitzero"`
+		Old       string        `json:"old,omitempty"`
+		Grace     time.Duration `json:"grace"` // in nanoseconds
+		HandedOut time.Time     `json:"handedOut,omitzero"`
 	}
 )
 

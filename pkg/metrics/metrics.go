@@ -31,6 +31,7 @@ type Metrics struct {
 	looks    *prometheus.CounterVec
 	findings *prometheus.CounterVec
 	pass     prometheus.Gauge
+	rotates  *prometheus.CounterVec
 }
 
 const namespace = "contract_cosi"
@@ -83,8 +84,12 @@ func New() *Metrics {
 			Namespace: namespace, Name: "drift_last_pass_timestamp_seconds",
 			Help: "When everything had been compared with the journal, 0 if it has not been since the start.",
 		}),
+		rotates: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "key_rotations_total",
+			Help: "Steps of the rotation of keys: issued (the new key), handed-out (to a sidecar) and ended (the old key is revoked).",
+		}, []string{"step"}),
 	}
-	m.registry.MustRegister(m.rpcs, m.panics, m.backend, m.journal, m.calls, m.repairs, m.changes, m.reloads, m.looks, m.findings, m.pass,
+	m.registry.MustRegister(m.rpcs, m.panics, m.backend, m.journal, m.calls, m.repairs, m.changes, m.reloads, m.looks, m.findings, m.pass, m.rotates,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -147,6 +152,9 @@ func (m *Metrics) Found(what string, repaired bool) {
 
 // Passed records that everything was compared with the journal.
 func (m *Metrics) Passed() { m.pass.SetToCurrentTime() }
+
+// Rotated records a step in the rotation of a key.
+func (m *Metrics) Rotated(step string) { m.rotates.WithLabelValues(step).Inc() }
 
 // Handler serves the metrics.
 func (m *Metrics) Handler() http.Handler {

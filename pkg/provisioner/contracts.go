@@ -273,6 +273,37 @@ func (p *Provisioner) signed(ctx context.Context, id cosi.ContractID) (contract.
 	return have, p.ownContract(id, have, err)
 }
 
+// LookAtContract reads a contract, with the terms in which it is not as the
+// configuration says. NotFound if there is none of this driver's.
+func (p *Provisioner) LookAtContract(ctx context.Context, id cosi.ContractID) (contract.Contract, []string, error) {
+	if _, known := p.Backends[id.Backend]; !known {
+		return contract.Contract{}, nil, noBackend(id)
+	}
+	if terms, known := p.Terms(id.Contract); known && terms.Backend == id.Backend {
+		return p.compare(ctx, id, terms)
+	}
+	have, err := p.signed(ctx, id)
+	return have, nil, err
+}
+
+// Usage reads what is used of a contract, as far as its service tells.
+func (p *Provisioner) Usage(ctx context.Context, id cosi.ContractID) (contract.Usage, error) {
+	meter, ok := p.Backends[id.Backend].Provider.(contract.Meter)
+	if !ok {
+		return contract.Usage{}, nil
+	}
+	return meter.Usage(ctx, id.Contract)
+}
+
+// Keys lists the keys of a contract at its service.
+func (p *Provisioner) Keys(ctx context.Context, id cosi.ContractID) ([]contract.KeyInfo, error) {
+	backend, known := p.Backends[id.Backend]
+	if !known {
+		return nil, noBackend(id)
+	}
+	return backend.Provider.ListKeys(ctx, id.Contract, "")
+}
+
 func (p *Provisioner) ownContract(id cosi.ContractID, have contract.Contract, err error) error {
 	if err == nil && have.Owner != p.Owner {
 		return fault.New(fault.NotFound, "contract %s belongs to another owner", id)

@@ -15,7 +15,6 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
 // A sidecar that starts repeats the calls for all that is live. The driver
@@ -174,7 +173,7 @@ func (p *Provisioner) replaceLostKey(ctx context.Context, backend Backend, recor
 	} else if err != nil {
 		return err
 	}
-	record.Phase, record.Proposed, record.Issued = journal.Intent, propose(), secret.KeyPair{}
+	loseIssued(record)
 	if err := p.Journal.SaveAccount(ctx, record); err != nil {
 		return fasterElsewhere(err)
 	}

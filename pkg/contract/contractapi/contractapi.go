@@ -52,6 +52,7 @@ var (
 	_ contract.Provider     = (*Provider)(nil)
 	_ contract.Acknowledger = (*Provider)(nil)
 	_ contract.Comparer     = (*Provider)(nil)
+	_ contract.Meter        = (*Provider)(nil)
 )
 
 // New returns the provider; no call is made.
@@ -198,6 +199,16 @@ var states = map[api.ContractState]contract.State{
 	api.ContractStateFailed:     contract.StateFailed,
 }
 
+// Usage implements contract.Meter.
+func (p *Provider) Usage(ctx context.Context, name string) (contract.Usage, error) {
+	var u api.Usage
+	err := p.call(ctx, "GetUsage", &u, func(ctx context.Context) (*http.Response, error) { return p.client.GetUsage(ctx, name) })
+	if err != nil {
+		return contract.Usage{}, fault.In(err, "contract %s", name)
+	}
+	return contract.Usage{Buckets: &u.Buckets, Keys: &u.Keys, Bytes: u.Bytes, Objects: u.Objects}, nil
+}
+
 // DeleteContract implements contract.Provider.
 func (p *Provider) DeleteContract(ctx context.Context, name string) error {
 	var c api.Contract
@@ -278,7 +289,7 @@ func (p *Provider) ListKeys(ctx context.Context, name, slot string) ([]contract.
 			return nil, fault.In(unpromised(nil), "contract %s", name)
 		}
 		for _, k := range page.Items {
-			out = append(out, contract.KeyInfo{AccessKeyID: k.AccessKeyId, Slot: k.Spec.Slot, Active: k.State == api.KeyStateActive, CreatedAt: k.CreatedAt})
+			out = append(out, contract.KeyInfo{AccessKeyID: k.AccessKeyId, Slot: k.Spec.Slot, Active: k.State == api.KeyStateActive, CreatedAt: k.CreatedAt, Name: k.Name})
 		}
 		if params.PageToken = page.NextPageToken; value(params.PageToken) == "" {
 			return out, nil
