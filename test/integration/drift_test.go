@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/test/kubefake"
 )
 
 // drifting is a configuration that looks at everything once a second.
@@ -300,6 +301,46 @@ func TestDriftReadsOnce(t *testing.T) {
 		}
 	}
 	e.start() // for the end of the test
+}
+
+// Two live drivers may both repair: what was changed is brought back, and no
+// more happens than that.
+func TestDriftWithTwoLiveDrivers(t *testing.T) {
+	t.Parallel()
+	kube := kubefake.Start(t)
+	drivers := []*env{newEnvInSecrets(t, kube, drifting("repair")), newEnvInSecrets(t, kube, drifting("repair"))}
+	contract := newContract()
+	var buckets []string
+	for n := range 5 {
+		bucket := fmt.Sprintf("%s-%d", contract, n)
+		id := drivers[n%2].mustCreate(bucket, driftClass(contract))
+		drivers[n%2].mustGrant(id, fmt.Sprintf("ba-%d", n), nil)
+		buckets = append(buckets, bucket)
+	}
+	owner := drivers[0].owner(contract)
+	for _, b := range buckets {
+		spoil(t, owner, b)
+	}
+	for _, what := range spoiled {
+		for _, e := range drivers {
+			e.until(func() bool { return drivers[0].found(what, true)+drivers[1].found(what, true) >= 5 })
+		}
+	}
+	for _, e := range drivers {
+		e.passes()
+		if n := e.metric("contract_cosi_drift_findings_total", `repaired="false"`); n != 0 {
+			t.Errorf("%v findings were not repaired:\n%s", n, e.logs)
+		}
+	}
+	for _, b := range buckets {
+		versioning, err := owner.GetBucketVersioning(t.Context(), &s3.GetBucketVersioningInput{Bucket: &b})
+		if err != nil || versioning.Status != types.BucketVersioningStatusEnabled {
+			t.Errorf("versioning of %s is %v (%v)", b, versioning.Status, err)
+		}
+	}
+	if n := len(drivers[0].keys(contract)); n != 5 {
+		t.Errorf("%d keys", n)
+	}
 }
 
 // A driver that looks for drift at a service that says nothing stops at once.
