@@ -54,7 +54,8 @@ type Provider interface {
 	// the proposed key was issued before and its secret is not told again.
 	IssueKey(ctx context.Context, req IssueKeyRequest) (secret.KeyPair, error)
 
-	// ListKeys lists keys without their secrets; slot "" lists the contract's.
+	// ListKeys lists keys without their secrets; slot "" lists those of all slots
+	// of the contract, its own among them. NotFound if there is no such contract.
 	// A key that IssueKey has returned is in the list until it is revoked: it is
 	// replaced if it is not, so the provider of a service whose lists lag
 	// behind looks again before it leaves one out.

@@ -1,17 +1,25 @@
 package integration
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/admin"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/test/kubefake"
 )
@@ -256,6 +264,48 @@ func TestDriftOfABucketWithoutItsClass(t *testing.T) {
 	e.passes()
 	if n := e.found("public-policy", false); n > seen+1 { // one look may have been under way
 		t.Errorf("%v findings where the class asks for the policy", n-seen)
+	}
+}
+
+// A key that is stopped at the service may be so on purpose: it is reported, and
+// stays stopped.
+func TestDriftOfAStoppedKey(t *testing.T) {
+	t.Parallel()
+	var stopped atomic.Bool
+	e := newEnvWith(t, contractd, drifting("repair"), func(text string) string {
+		_, rest, _ := strings.Cut(text, "url: ")
+		address, _, _ := strings.Cut(rest, "\n")
+		to, err := url.Parse(address)
+		must(t, err)
+		proxy := httputil.NewSingleHostReverseProxy(to)
+		proxy.ModifyResponse = func(r *http.Response) error { // contractd cannot stop a key
+			body, err := io.ReadAll(r.Body)
+			if stopped.Load() && strings.HasSuffix(r.Request.URL.Path, "/keys") {
+				body = bytes.ReplaceAll(body, []byte(`"state":"active"`), []byte(`"state":"inactive"`))
+			}
+			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+			r.Header.Set("Content-Length", strconv.Itoa(len(body)))
+			return err
+		}
+		s := httptest.NewServer(proxy)
+		t.Cleanup(s.Close)
+		return strings.Replace(text, address, s.URL, 1)
+	})
+	l := newLife()
+	must(t, l.create(t, e.conn))
+	must(t, l.grant(t, e.conn))
+	e.passes()
+	if n := e.found("key-inactive", false); n != 0 {
+		t.Errorf("%v findings before", n)
+	}
+	stopped.Store(true)
+	e.until(func() bool { return e.found("key-inactive", false) > 0 })
+	must(t, l.grant(t, e.conn)) // answers the same key
+	if keys := report[admin.Key](e, 0, "keys"); len(keys) != 1 || keys[0].State != "Inactive" {
+		t.Errorf("keys: %+v", keys)
+	}
+	if n := e.metric("contract_cosi_repairs_total"); n != 0 {
+		t.Errorf("%v repairs", n)
 	}
 }
 

@@ -681,7 +681,9 @@ func TestCompareContract(t *testing.T) {
 			t.Errorf("%s: %v, %v, %+v; want %v", name, got, err, have, c.want)
 		}
 	}
-	_, gone := play(t, func(w http.ResponseWriter, _ *http.Request, before int) { problem(w, 404, "contract-not-found", before) })
+	_, gone := play(t, func(w http.ResponseWriter, _ *http.Request, before int) {
+		problem(w, 404, "contract-not-found", before)
+	})
 	_, _, err := gone.CompareContract(bounded(t), as(func(*contract.Spec) {}))
 	kind(t, err, fault.NotFound)
 }
@@ -867,9 +869,9 @@ func TestListKeysFollowsPages(t *testing.T) {
 	}
 	at := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 	want := []contract.KeyInfo{
-		{AccessKeyID: "AK1", Slot: "ba-1", Active: true, CreatedAt: at},
-		{AccessKeyID: "AK2", Slot: "ba-1", Active: false, CreatedAt: at},
-		{AccessKeyID: "AK3", Slot: "ba-1", Active: true, CreatedAt: at},
+		{AccessKeyID: "AK1", Slot: "ba-1", Active: true, CreatedAt: at, Name: "k1"},
+		{AccessKeyID: "AK2", Slot: "ba-1", Active: false, CreatedAt: at, Name: "k2"},
+		{AccessKeyID: "AK3", Slot: "ba-1", Active: true, CreatedAt: at, Name: "k3"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("keys %+v, want %+v", got, want)

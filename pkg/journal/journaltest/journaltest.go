@@ -4,10 +4,12 @@ package journaltest
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
@@ -126,8 +128,15 @@ func testReopened(t *testing.T, p place) {
 		p.must(j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(i)}))
 		p.must(j.SaveAccount(t.Context(), account(i, journal.Done, i)))
 	}
+	rotating := account(9, journal.Done, 1)
+	rotating.IssuedAt = time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
+	rotating.Rotation = &journal.Rotation{Phase: journal.Intent, Proposed: pair(10), Old: "key-8", Grace: time.Hour, HandedOut: rotating.IssuedAt}
+	p.must(j.SaveAccount(t.Context(), rotating))
 	p.must(s.Close())
 	j = journal.New(p.open())
+	if a, err := j.Account(t.Context(), rotating.ID); err != nil || !a.IssuedAt.Equal(rotating.IssuedAt) || !reflect.DeepEqual(a.Rotation, rotating.Rotation) {
+		t.Errorf("a rotation is %+v (%v), want %+v", a, err, rotating)
+	}
 	c, err := j.Contract(t.Context(), contractID("team-a"))
 	if err != nil || c.Issued.SecretAccessKey.Reveal() != "secret-7" {
 		t.Errorf("the contract's record: %v", err)
@@ -141,7 +150,7 @@ func testReopened(t *testing.T, p place) {
 			t.Errorf("account %d: %v", i, err)
 		}
 	}
-	for kind, want := range map[journal.RecordKind]int{journal.Contracts: 1, journal.Buckets: 5, journal.Accounts: 5} {
+	for kind, want := range map[journal.RecordKind]int{journal.Contracts: 1, journal.Buckets: 5, journal.Accounts: 6} {
 		if n, err := j.Count(t.Context(), kind); err != nil || n != want {
 			t.Errorf("%d records of kind %s (%v), want %d", n, kind, err, want)
 		}
