@@ -122,7 +122,7 @@ func (r *runner) pass(ctx context.Context, s config.Drift, begin time.Time, afte
 	_ = looks.Wait()
 	if ctx.Err() == nil && whole {
 		r.Passed()
-		if late := time.Since(begin) - s.Interval; late > s.Interval/10 {
+		if late := time.Since(begin) - s.Interval; late > max(s.Interval/10, time.Second) {
 			log.Info("Looking for drift took longer than its interval; raise drift.callsPerSecond or drift.interval", "late", late.Round(time.Second))
 		}
 	}

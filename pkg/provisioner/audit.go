@@ -112,6 +112,9 @@ func (p *Provisioner) auditGone(ctx context.Context, id cosi.ContractID, record 
 		found = append(found, Orphan{Kind: OrphanRecord, ID: id,
 			Text: "the " + string(kind) + " is in the journal, and its contract is gone at the service; delete the objects that use it"})
 	}
+	if record != nil && record.Phase != journal.Done && len(a.Buckets)+len(a.Accounts) == 0 { // it is just being signed
+		return nil, nil
+	}
 	if record != nil {
 		if _, err := p.Journal.Fresh().Contract(ctx, id); fault.Is(err, fault.NotFound) { // it was just cancelled
 			return nil, nil
@@ -138,7 +141,7 @@ func (p *Provisioner) auditKeys(ctx context.Context, backend Backend, id cosi.Co
 		if age := time.Since(k.CreatedAt); !k.CreatedAt.IsZero() && age < a.Grace {
 			continue
 		}
-		o, err := p.auditKey(ctx, backend, id, k, a.Fix)
+		o, err := p.auditKey(ctx, backend, id, k, a)
 		if err != nil {
 			return found, err
 		}
@@ -151,7 +154,7 @@ func (p *Provisioner) auditKeys(ctx context.Context, backend Backend, id cosi.Co
 
 // auditKey asks the journal for certain, and keeps calls of this process on the
 // same access away meanwhile.
-func (p *Provisioner) auditKey(ctx context.Context, backend Backend, id cosi.ContractID, k contract.KeyInfo, fix bool) (*Orphan, error) {
+func (p *Provisioner) auditKey(ctx context.Context, backend Backend, id cosi.ContractID, k contract.KeyInfo, a Audit) (*Orphan, error) {
 	account := cosi.AccountID{ContractID: id, Account: k.Slot}
 	if known, err := p.knowsKey(ctx, p.Journal, account, k); known || err != nil {
 		return nil, err
@@ -169,11 +172,11 @@ func (p *Provisioner) auditKey(ctx context.Context, backend Backend, id cosi.Con
 	if _, err := p.Journal.Fresh().Account(ctx, account); k.Slot != cosi.ContractSlot && fault.Is(err, fault.NotFound) {
 		o.Kind, o.Text = OrphanPrincipal, "the journal knows no such access; audit --fix revokes what it holds"
 	}
-	if k.CreatedAt.IsZero() { // it could be of a call that is under way
-		o.Text = "a key that the journal does not know, and of which the service does not tell the age; revoke it at the service"
+	if k.CreatedAt.IsZero() && a.Grace > 0 { // it could be of a call that is under way
+		o.Text = "the journal does not know it, and the service does not tell its age; audit --fix --grace 0s revokes it, when no call is under way"
 		return o, nil
 	}
-	if !fix {
+	if !a.Fix {
 		return o, nil
 	}
 	which := k.AccessKeyID

@@ -151,7 +151,8 @@ func (p *Provisioner) InspectContract(ctx context.Context, id cosi.ContractID, r
 		return nil, err
 	}
 	defer unlock()
-	if _, err := p.Journal.Contract(ctx, id); err != nil {
+	record, err := p.Journal.Contract(ctx, id)
+	if err != nil {
 		return nil, absentIsNil(err)
 	}
 	backend, known := p.Backends[id.Backend]
@@ -168,6 +169,9 @@ func (p *Provisioner) InspectContract(ctx context.Context, id cosi.ContractID, r
 		have, differing, err = p.compare(ctx, id, terms)
 		return err
 	})
+	if fault.Is(err, fault.NotFound) && record.Phase != journal.Done { // it is just being signed
+		return nil, nil
+	}
 	if fault.Is(err, fault.NotFound) {
 		// It is gone, or was just cancelled with its last bucket by another process.
 		if _, err := p.Journal.Fresh().Contract(ctx, id); err != nil {

@@ -79,7 +79,7 @@ func TestCommandsLiveAndStopped(t *testing.T) {
 						fmt.Fprintln(&out, stdout)
 					}
 				}
-				return regexp.MustCompile(`\b\d+s\b`).ReplaceAllString(out.String(), "0s")
+				return regexp.MustCompile(`\b\d+[sm] +`).ReplaceAllString(out.String(), "age ")
 			}
 			live := all()
 			contracts := report[admin.Contract](e, 0, "contracts", "--contract", contract)
