@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -85,9 +86,18 @@ func (p *Provisioner) InspectBucket(ctx context.Context, id cosi.BucketID, repai
 	return found, err
 }
 
+// deleting is how long another process has, once it has deleted a bucket, to
+// delete the record too, before the bucket counts as lost.
+const deleting = 2 * time.Second
+
 // inspectLostBucket makes a bucket that is gone anew, as a repeat of its create
 // call would.
 func (p *Provisioner) inspectLostBucket(ctx context.Context, record *journal.Bucket, repair bool, why string) ([]Finding, error) {
+	select {
+	case <-time.After(deleting):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	if err := p.stillRecorded(ctx, record); err != nil {
 		return nil, err
 	}
