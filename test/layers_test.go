@@ -53,6 +53,8 @@ var levels = map[string]int{
 	"pkg/server/v1alpha1": 6,
 	"pkg/server/v1alpha2": 6,
 	"pkg/metrics":         6,
+	"pkg/drift":           6,
+	"pkg/admin":           6,
 
 	"pkg/driver": 7,
 

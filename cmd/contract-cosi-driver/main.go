@@ -5,6 +5,9 @@
 //	contract-cosi-driver check [flags]                   probe a running driver
 //	contract-cosi-driver check --config FILE [--trial]   try a configuration's backends
 //	contract-cosi-driver journal export|import [flags]   save the journal, or take in what was saved
+//	contract-cosi-driver contracts|buckets|keys [flags]  list what there is, and how it is
+//	contract-cosi-driver audit [--fix] [flags]           find what is on one side only, service or journal
+//	contract-cosi-driver rotate [flags]                  issue new keys beside old ones
 //	contract-cosi-driver version                         print the version
 package main
 
@@ -28,6 +31,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/admin"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/driver"
 )
@@ -45,10 +49,15 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "contract-cosi-driver:", err)
-		os.Exit(1)
+	if err == nil {
+		return
 	}
+	if text := err.Error(); text != "" {
+		fmt.Fprintln(os.Stderr, "contract-cosi-driver:", text)
+	}
+	coded := exit{status: 1}
+	_ = errors.As(err, &coded)
+	os.Exit(coded.status)
 }
 
 // run is the program: args without the program's name. It returns when ctx
@@ -65,13 +74,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return check(ctx, args, stdout, stderr)
 	case "journal":
 		return transfer(ctx, args, stdout, stderr)
+	case "contracts", "buckets", "keys", "audit", "rotate":
+		return ask(ctx, admin.Command(command), args, stdout, stderr)
 	case "version":
 		_, err := fmt.Fprintln(stdout, version())
 		return err
 	case "help":
 		return serve(ctx, []string{"--help"}, stdout, stderr)
 	}
-	return fmt.Errorf("unknown command %q; commands are serve, check, journal and version", command)
+	return fmt.Errorf("unknown command %q; commands are serve, check, journal, contracts, buckets, keys, audit, rotate and version", command)
 }
 
 func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -91,7 +102,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := parse(flags, args); err != nil || helped(flags) {
 		return err
 	}
-	o.Socket.Mode = fs.FileMode(mode)
+	o.Socket.Mode, o.ConfigFile = fs.FileMode(mode), *file
 	if *file == "" {
 		return errors.New("--config is missing; see contract-cosi-driver serve --help")
 	}

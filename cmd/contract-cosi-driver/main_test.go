@@ -116,7 +116,7 @@ func TestCommandLineFaults(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"unknown command":     {[]string{"audti"}, []string{`unknown command "audti"`, "serve, check, journal and version"}},
+		"unknown command":     {[]string{"audti"}, []string{`unknown command "audti"`, "serve, check, journal, contracts, buckets, keys, audit, rotate and version"}},
 		"empty command":       {[]string{""}, []string{`unexpected argument ""`}},
 		"unknown flag":        {[]string{"serve", "--confg", p.config}, []string{"-confg"}},
 		"unknown check flag":  {[]string{"check", "--confg", p.config}, []string{"-confg"}},

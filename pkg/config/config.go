@@ -43,6 +43,8 @@ type Config struct {
 	Contracts []Contract `yaml:"contracts"`
 	// OnDemand, when given, are the terms of contracts that are not listed.
 	OnDemand *OnDemand `yaml:"onDemand,omitempty"`
+	// Drift is how what was made is compared with the journal.
+	Drift Drift `yaml:"drift"`
 }
 
 // Driver is who this driver is.
@@ -51,6 +53,10 @@ type Driver struct {
 	Name string `yaml:"name"`
 	// Owner marks everything this driver makes. Two drivers at one service need two marks.
 	Owner string `yaml:"owner"`
+	// AdminSocket is where a running driver answers the commands contracts,
+	// buckets, keys, audit and rotate. The default is beside a journal in a file,
+	// which no other process can read; without one there is none.
+	AdminSocket string `yaml:"adminSocket,omitempty"`
 	// CallTimeout bounds each RPC, because the released sidecars set no deadline.
 	CallTimeout time.Duration `yaml:"callTimeout"`
 }
@@ -125,6 +131,8 @@ type Terms struct {
 	Defaults params.Defaults `yaml:"defaults,omitempty"`
 	// OnLastBucket says what happens when the contract's last bucket is deleted.
 	OnLastBucket OnLastBucket `yaml:"onLastBucket"`
+	// Drift is the contract's own mode; "" is the file's.
+	Drift DriftMode `yaml:"drift,omitempty"`
 }
 
 // Quota bounds a contract.
@@ -146,6 +154,9 @@ const (
 	// Cancel: the contract is cancelled. The default for a contract per bucket.
 	Cancel OnLastBucket = "cancel"
 )
+
+// maxSocketPath is what fits into sockaddr_un.sun_path with its closing zero (unix(7)).
+const maxSocketPath = 107
 
 const defaultCallTimeout = 30 * time.Second
 
@@ -220,6 +231,9 @@ func (c *Config) setDefaults() {
 	if c.Driver.CallTimeout == 0 {
 		c.Driver.CallTimeout = defaultCallTimeout
 	}
+	if beside := c.Journal.File + ".sock"; c.Driver.AdminSocket == "" && c.Journal.File != "" && len(beside) <= maxSocketPath {
+		c.Driver.AdminSocket = beside
+	}
 	if s := c.Journal.Secrets; s != nil && s.Namespace == "" && s.Kubeconfig == "" {
 		text, _ := os.ReadFile(podNamespace) // what is missing is a fault
 		s.Namespace = strings.TrimSpace(string(text))
@@ -227,6 +241,7 @@ func (c *Config) setDefaults() {
 	for i := range c.Backends {
 		c.Backends[i].setDefaults()
 	}
+	c.Drift.setDefaults()
 	for i := range c.Contracts {
 		c.Contracts[i].setDefaults()
 	}
@@ -261,7 +276,11 @@ func (c *Config) check() []error {
 	if t := c.Driver.CallTimeout; t < time.Second || t > 10*time.Minute {
 		fault("driver.callTimeout: %s is not between 1s and 10m", t)
 	}
+	if s := c.Driver.AdminSocket; s != "" && (!path.IsAbs(s) || !strings.HasSuffix(s, ".sock") || len(s) > maxSocketPath) {
+		fault("driver.adminSocket: %q is not an absolute path that ends in .sock and has at most %d characters", s, maxSocketPath)
+	}
 	faults = append(faults, c.Journal.check()...)
+	faults = append(faults, c.Drift.check()...)
 
 	backends := map[string]bool{}
 	for i, b := range c.Backends {
@@ -348,6 +367,9 @@ func (t Terms) check(at string, backends map[string]bool) []error {
 	}
 	if t.OnLastBucket != Keep && t.OnLastBucket != Cancel {
 		fault("%s.onLastBucket: %q is neither keep nor cancel", at, t.OnLastBucket)
+	}
+	if t.Drift != "" {
+		faults = append(faults, t.Drift.check(at+".drift")...)
 	}
 	for name, bound := range map[string]*int64{"maxBuckets": t.Quota.MaxBuckets, "maxKeys": t.Quota.MaxKeys, "maxBytes": t.Quota.MaxBytes, "maxObjects": t.Quota.MaxObjects} {
 		if bound != nil && *bound < 0 {

@@ -254,3 +254,28 @@ func TestGuardFaults(t *testing.T) {
 		}
 	}
 }
+
+func TestDrift(t *testing.T) {
+	c, err := config.Parse([]byte(valid(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (config.Drift{Mode: config.DriftOff, Interval: time.Hour, CallsPerSecond: 20}); c.Drift != want {
+		t.Errorf("by default: %+v", c.Drift)
+	}
+	text := strings.Replace(valid(t), "    quota: {maxBuckets: 10}", "    drift: off", 1) + "drift: {mode: repair, interval: 10m, callsPerSecond: 5}\n"
+	if c, err = config.Parse([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	for contract, want := range map[string]config.DriftMode{"team-a": config.DriftOff, "trial-7": config.DriftRepair, "gone": config.DriftRepair} {
+		if got := c.DriftMode(contract); got != want {
+			t.Errorf("%s is in mode %s, want %s", contract, got, want)
+		}
+	}
+	_, err = config.Parse([]byte(strings.NewReplacer("drift: off", "drift: fix", "mode: repair", "mode: no", "10m", "10ms", "callsPerSecond: 5", "callsPerSecond: -1").Replace(text)))
+	for _, want := range []string{`contracts[0].drift: "fix" is none of off, report and repair`, `drift.mode: "no"`, "drift.interval: 10ms", "drift.callsPerSecond: -1"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %s", err, want)
+		}
+	}
+}

@@ -57,7 +57,8 @@ type Provider interface {
 	// if the proposed key was issued before and its secret is not told again.
 	IssueKey(ctx context.Context, req IssueKeyRequest) (secret.KeyPair, error)
 
-	// ListKeys lists keys without their secrets; slot "" lists the contract's.
+	// ListKeys lists keys without their secrets; slot "" lists those of all slots
+	// of the contract, its own among them. NotFound if there is no such contract.
 	// A key that IssueKey has returned is in the list until it is revoked: it is
 	// replaced if it is not, so the provider of a service whose lists lag
 	// behind looks again before it leaves one out.
@@ -74,6 +75,29 @@ type Provider interface {
 type Acknowledger interface {
 	// AcknowledgeKey says that the key answered to proposed is held durably.
 	AcknowledgeKey(ctx context.Context, contract string, proposed secret.KeyPair) error
+}
+
+// Comparer is implemented by a provider whose service tells what a contract is
+// signed for.
+type Comparer interface {
+	// CompareContract reads the contract that spec names, and returns the terms
+	// in which it is not as spec says, in the words of the driver's
+	// configuration: displayName, plan, quota, labels, suspend. What spec leaves
+	// to the service is not compared. Nothing is changed. NotFound if there is
+	// no such contract.
+	CompareContract(ctx context.Context, spec Spec) (have Contract, differing []string, err error)
+}
+
+// Meter is implemented by a provider whose service tells what is used of a
+// contract.
+type Meter interface {
+	// Usage reads it. NotFound if there is no such contract.
+	Usage(ctx context.Context, name string) (Usage, error)
+}
+
+// Usage is what is used of a contract; nil is what the service does not count.
+type Usage struct {
+	Buckets, Keys, Bytes, Objects *int64
 }
 
 // Capabilities say what a service can do. What is not said is not asked of it:
@@ -257,4 +281,9 @@ type KeyInfo struct {
 	Slot        string
 	Active      bool
 	CreatedAt   time.Time
+	// Name is the id of the pair that the key was proposed as, where the service
+	// keeps it.
+	Name string
+	// LastUsed is zero if the key was not used, or the service does not tell.
+	LastUsed time.Time
 }

@@ -40,6 +40,15 @@ func (b BucketID) String() string { return b.ContractID.String() + "." + b.Bucke
 // String returns the id as the COSI objects store it.
 func (a AccountID) String() string { return a.ContractID.String() + "." + a.Account }
 
+// ParseContractID is the inverse of [ContractID.String].
+func ParseContractID(s string) (ContractID, error) {
+	contract, _, ok := split(s + ".")
+	if !ok {
+		return ContractID{}, fault.New(fault.InvalidArgument, "contract %q is not of the form <backend>.<contract>", clip(s))
+	}
+	return contract, nil
+}
+
 // ParseBucketID is the inverse of [BucketID.String]. Anything it does not
 // understand was made by another driver: InvalidArgument, so that this
 // driver's sidecar never takes another driver's finalizer off.

@@ -18,6 +18,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/rgw"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/versitygw"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/drift"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
@@ -81,6 +82,7 @@ func newBackend(ctx context.Context, b config.Backend, owner string, observe fun
 	if r.client, err = transport.New(connection); err != nil {
 		return provisioner.Backend{}, err
 	}
+	r.client.Transport = drift.Counted(r.client.Transport)
 	provider, err := newProvider(b, r)
 	if err != nil {
 		return provisioner.Backend{}, err

@@ -4,7 +4,9 @@
 package driver
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,8 +19,9 @@ import (
 	"google.golang.org/grpc"
 	"k8s.io/klog/v2"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/admin"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/drift"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/secrets"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
@@ -30,6 +33,9 @@ import (
 
 // Options are what a start of the driver says beside the configuration file.
 type Options struct {
+	// ConfigFile is the configuration's file, which is followed: changed terms of
+	// contracts are taken over while the driver runs. "" follows none.
+	ConfigFile string
 	// Socket is where the sidecar connects.
 	Socket server.Socket
 	// Versions are the COSI versions that are served.
@@ -74,16 +80,15 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	defer func() { err = errors.Join(err, store.Close()) }()
 	records := journal.New(store)
 	m.Live(
+		func(ctx context.Context) (int, error) { return records.Count(ctx, journal.Contracts) },
 		func(ctx context.Context) (int, error) { return records.Count(ctx, journal.Buckets) },
 		func(ctx context.Context) (int, error) { return records.Count(ctx, journal.Accounts) },
 	)
-	backends, err := newBackends(ctx, c, m)
+	current := newLive(c)
+	p, err := newProvisioner(ctx, c, current, records, m)
 	if err != nil {
 		return err
 	}
-	p := provisioner.New(provisioner.Config{
-		Owner: c.Driver.Owner, Backends: backends, Terms: c.Terms, Journal: records, Repaired: m.Repaired,
-	})
 	if err := checkTerms(c, p); err != nil {
 		return err
 	}
@@ -111,18 +116,102 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	adminListener, err := listenAdmin(ctx, c.Driver.AdminSocket)
+	if err != nil {
+		_ = listener.Close()
+		return err
+	}
 	log.Info("Serving COSI", "versions", o.Versions, "driver", c.Driver.Name, "endpoint", o.Socket.Endpoint, "http", httpAddress)
 	if o.Started != nil {
 		o.Started(httpAddress)
 	}
-	var converging sync.WaitGroup
-	converging.Go(func() { p.Converge(klog.NewContext(ctx, log), listed(c)) })
+	var beside sync.WaitGroup // what is done beside serving calls
+	beside.Go(func() {
+		p.Converge(ctx, listed(c))
+		if o.ConfigFile == "" {
+			return
+		}
+		check := func(c *config.Config) error { return checkTerms(c, p) }
+		current.follow(ctx, o.ConfigFile, check, func(o outcome) { m.Reloaded(string(o)) }, func(before, now *config.Config) {
+			p.Converge(ctx, changed(before, now, p.Known()))
+		})
+	})
+	beside.Go(func() {
+		drift.Run(ctx, drift.Config{
+			Journal: records, Inspector: p, Settings: current.drift, Mode: current.driftMode, Timeout: c.Driver.CallTimeout,
+			Looked: m.Looked, Found: m.Found, Passed: m.Passed,
+		})
+	})
+	var adminErr error
+	beside.Go(func() {
+		if adminListener == nil {
+			return
+		}
+		if adminErr = admin.Serve(ctx, adminListener, &admin.Admin{Provisioner: p, Config: current.current.Load}); adminErr != nil {
+			cancel() // a driver that cannot be asked is not well
+		}
+	})
 	err = grpcServer.Serve(ctx, listener, o.Grace)
 	cancel()
-	converging.Wait()
+	beside.Wait()
 	p.Wait()
 	log.Info("Stopped")
-	return err
+	return errors.Join(err, adminErr)
+}
+
+// listenAdmin opens the socket of the commands, which is for the driver's own
+// user; nil if there is none.
+func listenAdmin(ctx context.Context, socket string) (net.Listener, error) {
+	if socket == "" {
+		return nil, nil
+	}
+	listener, err := server.Socket{Endpoint: "unix://" + socket, Mode: 0o600}.Listen(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("driver.adminSocket: %w", err)
+	}
+	return listener, nil
+}
+
+// Ask answers a command: through the driver that runs, if one listens at the
+// configuration's adminSocket, and by itself otherwise. For that the journal
+// has to be free, or in a cluster.
+func Ask(ctx context.Context, c *config.Config, command admin.Command, r admin.Request) (_ json.RawMessage, err error) {
+	if c.Driver.AdminSocket != "" {
+		answer, err := admin.Call(ctx, c.Driver.AdminSocket, command, r)
+		if !errors.Is(err, admin.ErrNobody) {
+			return answer, err
+		}
+	}
+	if file := c.Journal.File; file != "" {
+		if _, err := os.Stat(file); err != nil { // a command begins none
+			return nil, fmt.Errorf("there is no journal to ask about: %w", err)
+		}
+	}
+	m := metrics.New()
+	store, err := OpenJournal(ctx, c, m)
+	if err != nil {
+		return nil, fmt.Errorf("%w; a driver that runs answers commands at driver.adminSocket (%s), and none listens there", err, cmp.Or(c.Driver.AdminSocket, "which is not set"))
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	current := newLive(c)
+	p, err := newProvisioner(ctx, c, current, journal.New(store), m)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Wait()
+	return (&admin.Admin{Provisioner: p, Config: current.current.Load}).Do(ctx, command, r)
+}
+
+func newProvisioner(ctx context.Context, c *config.Config, current *live, records *journal.Journal, m *metrics.Metrics) (*provisioner.Provisioner, error) {
+	backends, err := newBackends(ctx, c, m)
+	if err != nil {
+		return nil, err
+	}
+	return provisioner.New(provisioner.Config{
+		Owner: c.Driver.Owner, Backends: backends, Terms: current.terms, Journal: records, Repaired: m.Repaired,
+		Changed: func(c provisioner.ContractChange) { m.ContractChanged(string(c)) },
+		Rotated: func(s provisioner.RotationStep) { m.Rotated(string(s)) },
+	}), nil
 }
 
 // Journal is an open journal.
@@ -141,15 +230,6 @@ func OpenJournal(ctx context.Context, c *config.Config, m *metrics.Metrics) (Jou
 		klog.FromContext(ctx).Info("There is no journal yet; beginning one. If this driver has run before, stop it and restore its journal", "file", c.Journal.File)
 	}
 	return journal.OpenFile(c.Journal.File, m.JournalWrite)
-}
-
-// listed are the contracts that the configuration names.
-func listed(c *config.Config) map[cosi.ContractID]config.Terms {
-	out := make(map[cosi.ContractID]config.Terms, len(c.Contracts))
-	for _, t := range c.Contracts {
-		out[cosi.ContractID{Backend: t.Backend, Contract: t.Name}] = t.Terms
-	}
-	return out
 }
 
 // checkTerms refuses terms that their backend cannot meet.

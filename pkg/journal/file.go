@@ -130,6 +130,13 @@ func (f *File) All(context.Context) ([]Entry, error) {
 	return slices.Collect(maps.Values(f.entries)), nil
 }
 
+// Walk implements Store.
+func (f *File) Walk(_ context.Context, after Place, limit int) ([]Place, error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return Next(maps.Keys(f.entries), after, limit), nil
+}
+
 // Dependents implements Store.
 func (f *File) Dependents(_ context.Context, key Key, limit int) ([]Entry, error) {
 	f.mu.RLock()

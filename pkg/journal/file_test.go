@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -450,5 +452,31 @@ func TestReopenedWhileProgramsStart(t *testing.T) {
 		if err := store.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A step of a walk takes the same memory however many records there are. It is
+// not run beside other tests, whose memory would be counted.
+func TestWalkTakesBoundedMemory(t *testing.T) {
+	allocated := func(records int) uint64 {
+		keys := make([]journal.Key, records)
+		for i := range keys {
+			keys[i] = journal.Key{Kind: journal.Buckets, ID: fmt.Sprintf("main.team.bucket-%d", i)}
+		}
+		const times = 100
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range times {
+			if n := len(journal.Next(slices.Values(keys), journal.Place{}, 50)); n != 50 {
+				t.Fatal(n)
+			}
+		}
+		runtime.ReadMemStats(&after)
+		return (after.TotalAlloc - before.TotalAlloc) / times
+	}
+	few, many := allocated(1_000), allocated(20_000)
+	t.Logf("a step takes %d bytes among 1,000 records and %d among 20,000", few, many)
+	if many > few+few/2 {
+		t.Error("it takes more where there are more")
 	}
 }

@@ -62,6 +62,9 @@ type Store interface {
 	Dependents(ctx context.Context, key Key, limit int) ([]Entry, error)
 	// Count returns how many entries of a kind there are.
 	Count(ctx context.Context, kind RecordKind) (int, error)
+	// Walk is [Journal.Walk]. It takes memory for limit places, however many
+	// entries there are.
+	Walk(ctx context.Context, after Place, limit int) ([]Place, error)
 	// All returns every entry; an error if one cannot be read.
 	All(ctx context.Context) ([]Entry, error)
 	// Check reports whether the store can be read and written now.
@@ -177,6 +180,21 @@ type Grant struct {
 	KeyLife time.Duration `json:"keyLife,omitempty"`
 }
 
+// Rotation is how far a key's replacement has come.
+type Rotation struct {
+	// Phase is Intent as long as the new key may or may not have been issued,
+	// and Done once it is the account's.
+	Phase Phase
+	// Proposed is what the new key was asked for with, while Intent.
+	Proposed secret.KeyPair
+	// Old is the access key id of the key before, once Done. It is valid.
+	Old string
+	// Grace is how long it stays so after the new key was first handed out.
+	Grace time.Duration
+	// HandedOut is when that was; zero if it was not.
+	HandedOut time.Time
+}
+
 // Account is the record of one access: a principal and its key.
 type Account struct {
 	ID    cosi.AccountID
@@ -191,6 +209,11 @@ type Account struct {
 	Issued   secret.KeyPair
 	// CreatedAt is when the intent was written.
 	CreatedAt time.Time
+	// IssuedAt is when Issued was written; zero in a record from before it was kept.
+	IssuedAt time.Time
+	// Rotation is the replacement of a key by Issued that has not ended; nil if
+	// there is none.
+	Rotation *Rotation
 
 	entry Entry
 }
@@ -343,7 +366,10 @@ func (j *Journal) SaveAccount(ctx context.Context, a *Account) error {
 	if !reflect.DeepEqual(a.Asked, a.Grant) {
 		asked = &a.Asked
 	}
-	v := storedAccount{Phase: a.Phase, Grant: a.Grant, Asked: asked, Proposed: stored(a.Proposed), Issued: stored(a.Issued), CreatedAt: a.CreatedAt}
+	v := storedAccount{Phase: a.Phase, Grant: a.Grant, Asked: asked, Proposed: stored(a.Proposed), Issued: stored(a.Issued), CreatedAt: a.CreatedAt, IssuedAt: a.IssuedAt}
+	if r := a.Rotation; r != nil {
+		v.Rotation = &storedRotation{r.Phase, stored(r.Proposed), r.Old, r.Grace, r.HandedOut}
+	}
 	refs := make([]Key, len(a.Grant.Buckets))
 	for i, b := range a.Grant.Buckets {
 		refs[i] = bucketKey(cosi.BucketID{ContractID: a.ID.ContractID, Bucket: b.Bucket})
@@ -403,7 +429,11 @@ func accountOf(e Entry) (*Account, error) {
 	if v.Asked == nil {
 		v.Asked = &v.Grant
 	}
-	return &Account{ID: id, Phase: v.Phase, Grant: v.Grant, Asked: *v.Asked, Proposed: v.Proposed.pair(), Issued: v.Issued.pair(), CreatedAt: v.CreatedAt, entry: e}, nil
+	a := &Account{ID: id, Phase: v.Phase, Grant: v.Grant, Asked: *v.Asked, Proposed: v.Proposed.pair(), Issued: v.Issued.pair(), CreatedAt: v.CreatedAt, IssuedAt: v.IssuedAt, entry: e}
+	if r := v.Rotation; r != nil {
+		a.Rotation = &Rotation{r.Phase, r.Proposed.pair(), r.Old, r.Grace, r.HandedOut}
+	}
+	return a, nil
 }
 
 // The stored forms: the only types in which a secret is plain text.
@@ -427,12 +457,21 @@ type (
 		Emptying  *Emptying      `json:"emptying,omitempty"`
 	}
 	storedAccount struct {
-		Phase     Phase      `json:"phase"`
-		Grant     Grant      `json:"grant"`
-		Asked     *Grant     `json:"asked,omitempty"`
-		Proposed  storedPair `json:"proposed"`
-		Issued    storedPair `json:"issued,omitzero"`
-		CreatedAt time.Time  `json:"createdAt"`
+		Phase     Phase           `json:"phase"`
+		Grant     Grant           `json:"grant"`
+		Asked     *Grant          `json:"asked,omitempty"`
+		Proposed  storedPair      `json:"proposed"`
+		Issued    storedPair      `json:"issued,omitzero"`
+		CreatedAt time.Time       `json:"createdAt"`
+		IssuedAt  time.Time       `json:"issuedAt,omitzero"`
+		Rotation  *storedRotation `json:"rotation,omitempty"`
+	}
+	storedRotation struct {
+		Phase     Phase         `json:"phase"`
+		Proposed  storedPair    `json:"proposed,omitzero"`
+		Old       string        `json:"old,omitempty"`
+		Grace     time.Duration `json:"grace"` // in nanoseconds
+		HandedOut time.Time     `json:"handedOut,omitzero"`
 	}
 )
 

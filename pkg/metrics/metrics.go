@@ -7,6 +7,7 @@ package metrics
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +26,12 @@ type Metrics struct {
 	journal  *prometheus.CounterVec
 	calls    *prometheus.CounterVec
 	repairs  *prometheus.CounterVec
+	changes  *prometheus.CounterVec
+	reloads  *prometheus.CounterVec
+	looks    *prometheus.CounterVec
+	findings *prometheus.CounterVec
+	pass     prometheus.Gauge
+	rotates  *prometheus.CounterVec
 }
 
 const namespace = "contract_cosi"
@@ -57,14 +64,38 @@ func New() *Metrics {
 			Namespace: namespace, Name: "repairs_total",
 			Help: "Things lost behind the driver's back and made anew, by what they were.",
 		}, []string{"what"}),
+		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "contract_changes_total",
+			Help: "What became of contracts: signed, converged (brought to changed terms), cancelled, or kept at the service although their last bucket went.",
+		}, []string{"change"}),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "config_reloads_total",
+			Help: "Changes of the configuration file that were seen, by outcome: taken over, refused because of a fault, or left for the next start.",
+		}, []string{"outcome"}),
+		looks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "drift_looks_total",
+			Help: "Things compared with the journal, by kind of record and outcome (ok, or the kind of fault that was in the way).",
+		}, []string{"kind", "outcome"}),
+		findings: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "drift_findings_total",
+			Help: "What had changed behind the driver's back, by what it was and whether it was repaired; counted at every look.",
+		}, []string{"what", "repaired"}),
+		pass: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "drift_last_pass_timestamp_seconds",
+			Help: "When everything had been compared with the journal, 0 if it has not been since the start.",
+		}),
+		rotates: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "key_rotations_total",
+			Help: "Steps of the rotation of keys: issued (the new key), handed-out (to a sidecar) and ended (the old key is revoked).",
+		}, []string{"step"}),
 	}
-	m.registry.MustRegister(m.rpcs, m.panics, m.backend, m.journal, m.calls, m.repairs,
+	m.registry.MustRegister(m.rpcs, m.panics, m.backend, m.journal, m.calls, m.repairs, m.changes, m.reloads, m.looks, m.findings, m.pass, m.rotates,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
-// Live adds gauges of the buckets and keys that count reports.
-func (m *Metrics) Live(buckets, keys func(context.Context) (int, error)) {
+// Live adds gauges of the contracts, buckets and keys that count reports.
+func (m *Metrics) Live(contracts, buckets, keys func(context.Context) (int, error)) {
 	gauge := func(name, help string, count func(context.Context) (int, error)) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, func() float64 {
 			n, err := count(context.Background())
@@ -74,6 +105,7 @@ func (m *Metrics) Live(buckets, keys func(context.Context) (int, error)) {
 			return float64(n)
 		}))
 	}
+	gauge("contracts", "Contracts in the journal.", contracts)
 	gauge("buckets", "Buckets in the journal.", buckets)
 	gauge("keys", "Keys in the journal.", keys)
 }
@@ -103,6 +135,26 @@ func (m *Metrics) JournalCall(call string, err error) {
 
 // Repaired records something that was lost behind the driver's back and made anew.
 func (m *Metrics) Repaired(what string) { m.repairs.WithLabelValues(what).Inc() }
+
+// ContractChanged records a step in a contract's life.
+func (m *Metrics) ContractChanged(change string) { m.changes.WithLabelValues(change).Inc() }
+
+// Reloaded records what became of a change of the configuration file.
+func (m *Metrics) Reloaded(outcome string) { m.reloads.WithLabelValues(outcome).Inc() }
+
+// Looked records that a thing was compared with the journal.
+func (m *Metrics) Looked(kind string, err error) { m.looks.WithLabelValues(kind, outcome(err)).Inc() }
+
+// Found records something that had changed behind the driver's back.
+func (m *Metrics) Found(what string, repaired bool) {
+	m.findings.WithLabelValues(what, strconv.FormatBool(repaired)).Inc()
+}
+
+// Passed records that everything was compared with the journal.
+func (m *Metrics) Passed() { m.pass.SetToCurrentTime() }
+
+// Rotated records a step in the rotation of a key.
+func (m *Metrics) Rotated(step string) { m.rotates.WithLabelValues(step).Inc() }
 
 // Handler serves the metrics.
 func (m *Metrics) Handler() http.Handler {

@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -13,6 +14,22 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+)
+
+// ContractChange is a step in a contract's life that the driver took.
+type ContractChange string
+
+// The steps.
+const (
+	// Signed: there was no such contract, or the journal knew of none.
+	Signed ContractChange = "signed"
+	// Converged: it was brought to terms that had changed.
+	Converged ContractChange = "converged"
+	// Cancelled: it went with its last bucket.
+	Cancelled ContractChange = "cancelled"
+	// Kept: it was to go with its last bucket, and the service refused, because
+	// something is left in it that the driver did not make.
+	Kept ContractChange = "kept"
 )
 
 // openContract returns where the contract's buckets can be. The first call of
@@ -43,7 +60,8 @@ func (p *Provisioner) openContract(ctx context.Context, id cosi.ContractID, term
 		}
 	}
 	record, err := p.Journal.Contract(ctx, id)
-	if fault.Is(err, fault.NotFound) {
+	fresh := fault.Is(err, fault.NotFound)
+	if fresh {
 		record = &journal.Contract{ID: id, Phase: journal.Intent, Proposed: propose()}
 		err = fasterElsewhere(p.Journal.SaveContract(ctx, record))
 	}
@@ -53,6 +71,10 @@ func (p *Provisioner) openContract(ctx context.Context, id cosi.ContractID, term
 	have, err := p.ensure(ctx, id, terms)
 	if err != nil {
 		return nil, err
+	}
+	if fresh {
+		p.Changed(Signed)
+		klog.FromContext(ctx).Info("Contract signed", "contract", id)
 	}
 	if err := p.usable(have); err != nil {
 		return nil, err
@@ -94,9 +116,16 @@ func (p *Provisioner) ensure(ctx context.Context, id cosi.ContractID, terms conf
 	return have, err
 }
 
-// Converge brings those contracts to their terms that the driver has signed
-// before and that are still there. What cannot be done now is done when the
-// contract is next used.
+// Known are the contracts that this process has brought to their terms.
+func (p *Provisioner) Known() []cosi.ContractID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.ensured))
+}
+
+// Converge brings those contracts to their terms, again if this process has
+// done so before, that the driver has signed and that are still there. What
+// cannot be done now is done when the contract is next used.
 func (p *Provisioner) Converge(ctx context.Context, contracts map[cosi.ContractID]config.Terms) {
 	for id, terms := range contracts {
 		if err := p.converge(ctx, id, terms); err != nil && !fault.Is(err, fault.NotFound) {
@@ -114,11 +143,35 @@ func (p *Provisioner) converge(ctx context.Context, id cosi.ContractID, terms co
 	if _, err := p.Journal.Contract(ctx, id); err != nil {
 		return err
 	}
-	if _, err := p.signed(ctx, id); err != nil { // one that is gone is not signed for nobody
+	_, differing, err := p.compare(ctx, id, terms) // one that is gone is not signed for nobody
+	if err != nil {
 		return err
 	}
+	p.mu.Lock()
+	delete(p.ensured, id)
+	delete(p.contracts, id)
+	p.mu.Unlock()
 	_, err = p.openContract(ctx, id, terms, "")
+	p.mu.Lock()
+	ensured := p.ensured[id]
+	p.mu.Unlock()
+	if ensured && len(differing) > 0 { // also where it cannot be used, because it is suspended now
+		p.Changed(Converged)
+		klog.FromContext(ctx).Info("Contract brought to its terms", "contract", id, "changed", differing)
+	}
 	return err
+}
+
+// compare is signed, with the terms in which the contract is not as it should
+// be, as far as its service tells.
+func (p *Provisioner) compare(ctx context.Context, id cosi.ContractID, terms config.Terms) (contract.Contract, []string, error) {
+	comparer, ok := p.Backends[id.Backend].Provider.(contract.Comparer)
+	if !ok {
+		have, err := p.signed(ctx, id)
+		return have, nil, err
+	}
+	have, differing, err := comparer.CompareContract(ctx, p.specOf(id, terms))
+	return have, differing, p.ownContract(id, have, err)
 }
 
 // issueContractKey gets the contract's own key, if the record has none yet.
@@ -246,10 +299,45 @@ func (p *Provisioner) current(id cosi.ContractID, recorded cosi.Endpoint) cosi.E
 // driver has made nothing.
 func (p *Provisioner) signed(ctx context.Context, id cosi.ContractID) (contract.Contract, error) {
 	have, err := p.Backends[id.Backend].Provider.GetContract(ctx, id.Contract)
-	if err == nil && have.Owner != p.Owner {
-		err = fault.New(fault.NotFound, "contract %s belongs to another owner", id)
+	return have, p.ownContract(id, have, err)
+}
+
+// LookAtContract reads a contract, with the terms in which it is not as the
+// configuration says. NotFound if there is none of this driver's.
+func (p *Provisioner) LookAtContract(ctx context.Context, id cosi.ContractID) (contract.Contract, []string, error) {
+	if _, known := p.Backends[id.Backend]; !known {
+		return contract.Contract{}, nil, noBackend(id)
 	}
-	return have, err
+	if terms, known := p.Terms(id.Contract); known && terms.Backend == id.Backend {
+		return p.compare(ctx, id, terms)
+	}
+	have, err := p.signed(ctx, id)
+	return have, nil, err
+}
+
+// Usage reads what is used of a contract, as far as its service tells.
+func (p *Provisioner) Usage(ctx context.Context, id cosi.ContractID) (contract.Usage, error) {
+	meter, ok := p.Backends[id.Backend].Provider.(contract.Meter)
+	if !ok {
+		return contract.Usage{}, nil
+	}
+	return meter.Usage(ctx, id.Contract)
+}
+
+// Keys lists the keys of a contract at its service.
+func (p *Provisioner) Keys(ctx context.Context, id cosi.ContractID) ([]contract.KeyInfo, error) {
+	backend, known := p.Backends[id.Backend]
+	if !known {
+		return nil, noBackend(id)
+	}
+	return backend.Provider.ListKeys(ctx, id.Contract, "")
+}
+
+func (p *Provisioner) ownContract(id cosi.ContractID, have contract.Contract, err error) error {
+	if err == nil && have.Owner != p.Owner {
+		return fault.New(fault.NotFound, "contract %s belongs to another owner", id)
+	}
+	return err
 }
 
 // forget drops what the process remembers of a contract.

@@ -252,12 +252,14 @@ func (p *Provisioner) cancelUnused(ctx context.Context, id cosi.ContractID, back
 	switch {
 	case fault.Is(err, fault.NotFound):
 	case fault.Is(err, fault.FailedPrecondition):
+		p.Changed(Kept)
 		klog.FromContext(ctx).Info("The contract's last bucket of this driver is gone, but the service keeps the contract", "contract", id, "reason", err)
 		return nil
 	case err != nil:
 		return err
 	}
 	p.forget(id)
+	p.Changed(Cancelled)
 	klog.FromContext(ctx).Info("Contract cancelled with its last bucket", "contract", id)
 	return fasterElsewhere(p.Journal.Delete(ctx, record))
 }

@@ -80,6 +80,7 @@ func (p *Provisioner) GrantAccess(ctx context.Context, name string, auth cosi.Au
 		}
 	}
 	if record.Phase == journal.Done {
+		p.handOut(ctx, record)
 		access.Key = record.Issued
 		return access, nil
 	}
@@ -106,7 +107,10 @@ func (p *Provisioner) GrantAccess(ctx context.Context, name string, auth cosi.Au
 	} else if err != nil {
 		return Access{}, err
 	}
-	record.Phase, record.Issued = journal.Done, pair
+	record.Phase, record.Issued, record.IssuedAt = journal.Done, pair, time.Now().UTC()
+	if record.Rotation != nil {
+		record.Rotation.HandedOut = record.IssuedAt
+	}
 	if err := p.Journal.SaveAccount(ctx, record); err != nil {
 		return p.grantedElsewhere(ctx, access, backend, err)
 	}
@@ -296,7 +300,7 @@ func repeatsKeys(p contract.Provider) bool {
 func (p *Provisioner) issueKey(ctx context.Context, backend Backend, record *journal.Account) (secret.KeyPair, error) {
 	ask := func() (secret.KeyPair, error) {
 		pair, err := backend.Provider.IssueKey(ctx, contract.IssueKeyRequest{
-			Contract: record.ID.Contract, Slot: record.ID.Account, Scope: scopeOf(record), Proposed: record.Proposed,
+			Contract: record.ID.Contract, Slot: record.ID.Account, Scope: scopeOf(record), Proposed: record.Proposed, Keep: keptBeside(record),
 		})
 		if fault.Is(err, fault.InvalidArgument) {
 			// The request was checked before. What the service finds wrong is the

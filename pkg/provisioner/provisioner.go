@@ -51,6 +51,10 @@ type Config struct {
 	Journal *journal.Journal
 	// Repaired hears of what was lost behind the driver's back and made anew.
 	Repaired func(what string)
+	// Changed hears of what became of a contract.
+	Changed func(ContractChange)
+	// Rotated hears of the steps of rotations.
+	Rotated func(RotationStep)
 }
 
 // Provisioner carries out the use cases.
@@ -137,6 +141,12 @@ func propose() secret.KeyPair {
 		AccessKeyID:     "ck" + strings.ToLower(rand.Text()),
 		SecretAccessKey: secret.New(rand.Text() + rand.Text()),
 	}
+}
+
+// wasProposed reports whether a name can be one of propose's.
+func wasProposed(name string) bool {
+	rest, ok := strings.CutPrefix(name, "ck")
+	return ok && len(rest) == len(rand.Text()) && strings.Trim(rest, "abcdefghijklmnopqrstuvwxyz234567") == ""
 }
 
 // fasterElsewhere turns a lost race into a fault that heals by repeating.

@@ -15,7 +15,6 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
 // A sidecar that starts repeats the calls for all that is live. The driver
@@ -58,16 +57,7 @@ func (p *Provisioner) restoreBucket(ctx context.Context, record *journal.Bucket,
 	if err := p.stillRecorded(ctx, record); err != nil {
 		return err
 	}
-	log.Info("A bucket was deleted behind the driver's back, with all that it held; making it anew", "what", "bucket")
-	engine, err := p.engine(ctx, record.ID.ContractID, p.current(record.ID.ContractID, record.Endpoint))
-	if err != nil {
-		return err
-	}
-	if err := engine.Create(ctx, record.ID.Bucket, spec); err != nil {
-		return p.explain(ctx, record.ID.ContractID, engine, fault.In(err, "bucket %s", record.ID))
-	}
-	p.Repaired("bucket")
-	if err := p.stillRecorded(ctx, record); err != nil {
+	if err := p.remake(ctx, record, spec); err != nil {
 		return err
 	}
 	return p.applied(ctx, record, spec)
@@ -121,7 +111,24 @@ func (p *Provisioner) stillOurs(record *journal.Bucket, mark string) bool {
 // look lets do look at a recorded bucket. A service that does not answer is no
 // error: looked is false then.
 func (p *Provisioner) look(ctx context.Context, record *journal.Bucket, do func(context.Context, *bucket.Engine) error) (looked bool, err error) {
+	err = p.lookAt(ctx, record, do)
+	switch fault.KindOf(err) {
+	case fault.Unavailable, fault.RateLimited, fault.Pending, fault.Canceled:
+		klog.FromContext(ctx).Info("A bucket could not be looked at; answering from the journal", "bucket", record.ID, "reason", err)
+		return false, nil
+	case fault.InvalidArgument, fault.Unsupported: // the service has taken it before
+		err = fault.As(fault.FailedPrecondition, err)
+	}
+	return true, err
+}
+
+// lookAt lets do look at a recorded bucket, with another key if the service has
+// lost the contract's. If the contract is gone the error is errGone.
+func (p *Provisioner) lookAt(ctx context.Context, record *journal.Bucket, do func(context.Context, *bucket.Engine) error) error {
 	id := record.ID
+	if _, known := p.Backends[id.Backend]; !known {
+		return noBackend(id.ContractID)
+	}
 	once := func(ctx context.Context) (keyRefused bool, err error) {
 		engine, err := p.engine(ctx, id.ContractID, p.current(id.ContractID, record.Endpoint))
 		if fault.Is(err, fault.NotFound) {
@@ -133,21 +140,13 @@ func (p *Provisioner) look(ctx context.Context, record *journal.Bucket, do func(
 		err = fault.In(do(ctx, engine), "bucket %s", id)
 		return bucket.KeyRefused(err), p.explain(ctx, id.ContractID, engine, err)
 	}
-	err = p.ask(ctx, id.Backend, func(ctx context.Context) error {
+	return p.ask(ctx, id.Backend, func(ctx context.Context) error {
 		keyRefused, err := once(ctx)
 		if keyRefused { // by now there is another, or it is known why not
 			_, err = once(ctx)
 		}
 		return err
 	})
-	switch fault.KindOf(err) {
-	case fault.Unavailable, fault.RateLimited, fault.Pending, fault.Canceled:
-		klog.FromContext(ctx).Info("A bucket could not be looked at; answering from the journal", "bucket", id, "reason", err)
-		return false, nil
-	case fault.InvalidArgument, fault.Unsupported: // the service has taken it before
-		err = fault.As(fault.FailedPrecondition, err)
-	}
-	return true, err
 }
 
 // ask lets do ask a backend, if it has answered of late. A sidecar that starts
@@ -195,7 +194,7 @@ func (p *Provisioner) replaceLostKey(ctx context.Context, backend Backend, recor
 	} else if err != nil {
 		return err
 	}
-	record.Phase, record.Proposed, record.Issued = journal.Intent, propose(), secret.KeyPair{}
+	loseIssued(record)
 	if err := p.Journal.SaveAccount(ctx, record); err != nil {
 		return fasterElsewhere(err)
 	}

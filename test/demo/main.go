@@ -404,6 +404,10 @@ func (d *demo) wait(ctx context.Context) error {
 	call("cosi.v1alpha1.Provisioner/DriverDeleteBucket", `{"bucket_id": "`+id+`"}`)
 	d.printf("\n# How the driver is\n")
 	d.printf("bin/contract-cosi-driver check --endpoint %s\ncurl http://%s/readyz\ncurl http://%s/metrics\n", d.driver.Endpoint, d.driver.HTTP, d.driver.HTTP)
+	d.printf("\n# What there is, and what is left over\n")
+	for _, command := range []string{"contracts", "keys", "audit"} {
+		d.printf("bin/contract-cosi-driver %s --config %s\n", command, filepath.Join(d.dir, "config.yaml"))
+	}
 	d.printf("\nRunning until Ctrl-C.\n")
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

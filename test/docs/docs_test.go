@@ -109,3 +109,26 @@ func TestTargets(t *testing.T) {
 		}
 	}
 }
+
+// Every metric is documented, and no other.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	root, _ := readme(t)
+	source, err := os.ReadFile(filepath.Join(root, "pkg", "metrics", "metrics.go"))
+	must(t, err)
+	document, err := os.ReadFile(filepath.Join(root, "deploy", "operations.md"))
+	must(t, err)
+	var want, got []string
+	for _, m := range regexp.MustCompile(`(?:Name: |gauge\()"([a-z_]+)"`).FindAllSubmatch(source, -1) {
+		want = append(want, string(m[1]))
+	}
+	_, table, _ := strings.Cut(string(document), "\n## Metrics\n")
+	for _, m := range regexp.MustCompile("`contract_cosi_([a-z_]+)`").FindAllStringSubmatch(table, -1) {
+		got = append(got, m[1])
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if len(want) < 10 || !slices.Equal(got, want) {
+		t.Errorf("documented are the metrics %v, the driver has %v", got, want)
+	}
+}

@@ -17,6 +17,7 @@ var sessions = map[string]int{
 	"README.md":              8,
 	"proto-docs/v1alpha1.md": 8,
 	"proto-docs/v1alpha2.md": 10,
+	"deploy/operations.md":   10,
 }
 
 // changing are the values that differ from run to run.
@@ -26,6 +27,9 @@ var changing = []struct {
 }{
 	{regexp.MustCompile(`"CK[A-Z0-9]{18}"`), `"access key"`},
 	{regexp.MustCompile(`"[A-Za-z0-9+/]{40}"`), `"secret"`},
+	{regexp.MustCompile(`\bCK[A-Z0-9]{18}\b`), "key"},
+	{regexp.MustCompile(`"20\d\d-[0-9T:.-]+Z"`), `"time"`},
+	{regexp.MustCompile(`\b\d+[sm]( +|\n)`), "age "},
 	{regexp.MustCompile(`in [0-9.]+m?s; the names of this run have UIDs that begin with [0-9a-f]{8}`), "in time"},
 	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "127.0.0.1:port"},
 }
@@ -89,7 +93,7 @@ func session(t *testing.T, b harness.Binaries, programs, document string, least 
 		line, want, _ := strings.Cut(c, "\n")
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
 		cmd.Dir = programs
-		cmd.Env = append(os.Environ(), "SOCKET="+strings.TrimPrefix(d.Endpoint, "unix://"))
+		cmd.Env = append(os.Environ(), "SOCKET="+strings.TrimPrefix(d.Endpoint, "unix://"), "CONFIG="+file)
 		out, _ := cmd.CombinedOutput()
 		if got := steady(string(out)); got == steady(want) {
 			continue

@@ -39,6 +39,7 @@ const (
 type Line struct {
 	mu     sync.Mutex
 	calls  []string
+	whole  []string // with their queries
 	plan   func(call int) Fate
 	onLoss func()
 }
@@ -105,6 +106,7 @@ func (l *Line) next(r *http.Request) (fate Fate, onLoss func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.calls = append(l.calls, r.Method+" "+r.URL.Path)
+	l.whole = append(l.whole, r.Method+" "+r.URL.RequestURI())
 	if l.plan != nil {
 		fate = l.plan(len(l.calls))
 	}
@@ -119,7 +121,7 @@ func (l *Line) Plan(plan func(call int) Fate, onLoss func()) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.calls, l.plan, l.onLoss = nil, plan, onLoss
+	l.calls, l.whole, l.plan, l.onLoss = nil, nil, plan, onLoss
 }
 
 // Lose counts anew and loses the answer to the n-th call: the service does it
@@ -147,4 +149,11 @@ func (l *Line) Calls() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.calls)
+}
+
+// Queries are the calls since the last plan, with their queries.
+func (l *Line) Queries() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.whole)
 }

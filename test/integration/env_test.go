@@ -134,6 +134,7 @@ func (e *env) start() {
 	started, done := make(chan string, 1), make(chan error, 1)
 	go func() {
 		done <- driver.Run(klog.NewContext(ctx, log), c, driver.Options{
+			ConfigFile:  e.configFile,
 			Versions:    []driver.Version{driver.V1alpha1, driver.V1alpha2},
 			Socket:      server.Socket{Endpoint: e.endpoint(), Mode: 0o600},
 			HTTPAddress: "127.0.0.1:0", Grace: 10 * time.Second,

@@ -68,7 +68,10 @@ func TestEveryCallRepeated(t *testing.T) {
 	if code := e.api(http.MethodGet, "/v1/contracts/"+contract, nil, nil); code != http.StatusNotFound {
 		t.Errorf("the contract is still there (HTTP %d), its terms say cancel", code)
 	}
-	if n := e.metric("contract_cosi_buckets") + e.metric("contract_cosi_keys"); n != 0 {
+	if n := e.metric("contract_cosi_contract_changes_total", `change="cancelled"`); n != 1 {
+		t.Errorf("%v contracts cancelled in the metric", n)
+	}
+	if n := e.metric("contract_cosi_contracts") + e.metric("contract_cosi_buckets") + e.metric("contract_cosi_keys"); n != 0 {
 		t.Errorf("%v buckets and keys are left in the journal", n)
 	}
 	// The same name again is a new life: a new contract and another key.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"google.golang.org/grpc/codes"
 	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
 
@@ -156,6 +157,79 @@ func TestTermsConverge(t *testing.T) {
 		var have struct{ State string }
 		return e.api(http.MethodGet, "/v1/contracts/"+contract, nil, &have) == http.StatusOK && have.State == "suspended"
 	})
+}
+
+// Changed terms are taken over while the driver runs, of listed contracts and of
+// those signed on demand; a faulty file is not, nor what needs another start.
+func TestTermsChangeWhileRunning(t *testing.T) {
+	t.Parallel()
+	contract, demanded := newContract(), newContract()
+	e := newEnv(t, "contracts:\n  - {name: "+contract+", backend: main, quota: {maxBuckets: 1}}\nonDemand:\n  backend: main\n  plan: small\n")
+	must(t, func() error { _, err := e.create(contract+"-1", map[string]string{"contract": contract}); return err }())
+	e.mustCreate(demanded+"-1", map[string]string{"contract": demanded})
+	terms := func(contract string) (out struct {
+		State string
+		Spec  struct {
+			Plan  string
+			Quota struct{ MaxBuckets int }
+		}
+	}) {
+		e.api(http.MethodGet, "/v1/contracts/"+contract, nil, &out)
+		return out
+	}
+	reloaded := func(outcome string, times float64) {
+		t.Helper()
+		e.until(func() bool { return e.metric("contract_cosi_config_reloads_total", `outcome="`+outcome+`"`) == times })
+	}
+
+	text := strings.NewReplacer("maxBuckets: 1", "maxBuckets: 2", "plan: small", "plan: large").Replace(readFile(t, e.configFile))
+	writeFile(t, e.configFile, text)
+	e.until(func() bool { return terms(contract).Spec.Quota.MaxBuckets == 2 && terms(demanded).Spec.Plan == "large" })
+	reloaded("taken", 1)
+	e.mustCreate(contract+"-2", map[string]string{"contract": contract})
+	e.until(func() bool { return e.metric("contract_cosi_contract_changes_total", `change="converged"`) == 2 })
+	if log := e.logs.String(); !strings.Contains(log, `"Contract brought to its terms" contract="main.`+contract+`" changed=["quota"]`) {
+		t.Error("the log does not say what has changed")
+	}
+
+	writeFile(t, e.configFile, strings.Replace(text, "maxBuckets: 2", "maxBukets: 3", 1))
+	reloaded("refused", 1)
+	if !strings.Contains(e.logs.String(), "maxBukets") {
+		t.Error("the log does not say what is wrong")
+	}
+	writeFile(t, e.configFile, strings.Replace(text, "owner: example-cluster", "owner: another", 1))
+	reloaded("next-start", 1)
+	if got := terms(contract); got.Spec.Quota.MaxBuckets != 2 || got.State != "active" {
+		t.Errorf("a file that was not taken over has changed the contract: %+v", got)
+	}
+
+	writeFile(t, e.configFile, strings.Replace(text, "backend: main, quota", "backend: main, suspend: true, quota", 1))
+	e.until(func() bool { return terms(contract).State == "suspended" })
+	_, err := e.create(contract+"-3", map[string]string{"contract": contract})
+	expectCode(t, err, codes.FailedPrecondition, "suspended")
+	writeFile(t, e.configFile, text)
+	e.until(func() bool { return terms(contract).State == "active" })
+	if n := e.metric("contract_cosi_contract_changes_total", `change="signed"`); n != 2 {
+		t.Errorf("%v contracts signed in the metric", n)
+	}
+}
+
+// A contract is not cancelled with the driver's last bucket as long as one is
+// left in it, whoever made that.
+func TestContractIsKeptWhileAnythingIsLeft(t *testing.T) {
+	t.Parallel()
+	e, contract := newEnv(t, cancelling), newContract()
+	id := e.mustCreate(contract+"-1", map[string]string{"contract": contract})
+	others := contract + "-of-somebody-else"
+	_, err := e.owner(contract).CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: &others})
+	must(t, err)
+	must(t, e.delete(id))
+	if code := e.api(http.MethodGet, "/v1/contracts/"+contract, nil, nil); code != http.StatusOK {
+		t.Errorf("the contract is gone with somebody's bucket (HTTP %d)", code)
+	}
+	if n := e.metric("contract_cosi_contract_changes_total", `change="kept"`); n != 1 || !strings.Contains(e.logs.String(), "the service keeps the contract") {
+		t.Errorf("%v contracts kept in the metric, or the log does not say so", n)
+	}
 }
 
 func TestContractOfAnotherOwner(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -52,6 +53,8 @@ type Provider struct {
 var (
 	_ contract.Provider     = (*Provider)(nil)
 	_ contract.Acknowledger = (*Provider)(nil)
+	_ contract.Comparer     = (*Provider)(nil)
+	_ contract.Meter        = (*Provider)(nil)
 )
 
 // New returns the provider; no call is made.
@@ -141,9 +144,44 @@ func (p *Provider) GetContract(ctx context.Context, name string) (contract.Contr
 	return p.contract(ctx, "GetContract", name, func(ctx context.Context) (*http.Response, error) { return p.client.GetContract(ctx, name) })
 }
 
-func (p *Provider) contract(ctx context.Context, operation, name string, send send) (contract.Contract, error) {
+// CompareContract implements contract.Comparer. An absent bound is a term too:
+// it is what a signed contract without one has.
+func (p *Provider) CompareContract(ctx context.Context, spec contract.Spec) (contract.Contract, []string, error) {
 	var c api.Contract
-	meta, err := p.exchange(ctx, operation, &c, send)
+	have, err := p.contractInto(ctx, &c, "GetContract", spec.Name, func(ctx context.Context) (*http.Response, error) {
+		return p.client.GetContract(ctx, spec.Name)
+	})
+	if err != nil {
+		return have, nil, err
+	}
+	quota := value(c.Spec.Quota)
+	var differing []string
+	for _, term := range []struct {
+		name    string
+		differs bool
+	}{
+		{"displayName", spec.Display != "" && value(c.Spec.DisplayName) != spec.Display},
+		{"plan", spec.Plan != "" && value(c.Spec.Plan) != spec.Plan},
+		{"quota", !sameBound(quota.MaxBuckets, spec.Quota.MaxBuckets) || !sameBound(quota.MaxKeys, spec.Quota.MaxKeys) ||
+			!sameBound(quota.MaxBytes, spec.Quota.MaxBytes) || !sameBound(quota.MaxObjects, spec.Quota.MaxObjects)},
+		{"labels", !maps.Equal(value(c.Spec.Labels), spec.Labels)},
+		{"suspend", (value(c.Spec.DesiredState) == api.ContractSpecDesiredStateSuspended) != spec.Suspend},
+	} {
+		if term.differs {
+			differing = append(differing, term.name)
+		}
+	}
+	return have, differing, nil
+}
+
+func sameBound(a, b *int64) bool { return a == b || a != nil && b != nil && *a == *b }
+
+func (p *Provider) contract(ctx context.Context, operation, name string, send send) (contract.Contract, error) {
+	return p.contractInto(ctx, &api.Contract{}, operation, name, send)
+}
+
+func (p *Provider) contractInto(ctx context.Context, c *api.Contract, operation, name string, send send) (contract.Contract, error) {
+	meta, err := p.exchange(ctx, operation, c, send)
 	if err == nil && c.Name != name {
 		err = unpromised(nil)
 	}
@@ -171,6 +209,16 @@ var states = map[api.ContractState]contract.State{
 	api.ContractStateCancelling: contract.StateCancelling,
 	api.ContractStateCancelled:  contract.StateCancelling,
 	api.ContractStateFailed:     contract.StateFailed,
+}
+
+// Usage implements contract.Meter.
+func (p *Provider) Usage(ctx context.Context, name string) (contract.Usage, error) {
+	var u api.Usage
+	err := p.call(ctx, "GetUsage", &u, func(ctx context.Context) (*http.Response, error) { return p.client.GetUsage(ctx, name) })
+	if err != nil {
+		return contract.Usage{}, fault.In(err, "contract %s", name)
+	}
+	return contract.Usage{Buckets: &u.Buckets, Keys: &u.Keys, Bytes: u.Bytes, Objects: u.Objects}, nil
 }
 
 // DeleteContract implements contract.Provider.
@@ -259,7 +307,7 @@ func (p *Provider) ListKeys(ctx context.Context, name, slot string) ([]contract.
 			return nil, fault.In(unpromised(nil), "contract %s", name)
 		}
 		for _, k := range page.Items {
-			out = append(out, contract.KeyInfo{AccessKeyID: k.AccessKeyId, Slot: k.Spec.Slot, Active: k.State == api.KeyStateActive, CreatedAt: k.CreatedAt})
+			out = append(out, contract.KeyInfo{AccessKeyID: k.AccessKeyId, Slot: k.Spec.Slot, Active: k.State == api.KeyStateActive, CreatedAt: k.CreatedAt, Name: k.Name})
 		}
 		if params.PageToken = page.NextPageToken; value(params.PageToken) == "" {
 			return out, nil
@@ -386,9 +434,11 @@ func optional(s string) *string {
 	return &s
 }
 
-func value(s *string) string {
-	if s == nil {
-		return ""
+// value returns what an optional field holds, or the zero value.
+func value[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
 	}
-	return *s
+	return *p
 }

@@ -646,6 +646,59 @@ func TestContractStates(t *testing.T) {
 	})
 }
 
+func TestCompareContract(t *testing.T) {
+	t.Parallel()
+	five, six := int64(5), int64(6)
+	as := func(change func(*contract.Spec)) contract.Spec {
+		s := contract.Spec{Name: "team-a", Owner: "cluster-1", Display: "Team A", Plan: "small", Region: "north",
+			Quota: contract.Quota{MaxBuckets: &five}, Labels: map[string]string{"a": "b"}}
+		change(&s)
+		return s
+	}
+	_, p := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+		if r.Method != http.MethodGet {
+			t.Errorf("%s changes something", r.Method)
+		}
+		write(w, 200, strings.Replace(contractJSON("active"), `"spec":{`, `"spec":{"displayName":"Team A","plan":"small","desiredState":"active","quota":{"maxBuckets":5},"labels":{"a":"b"},`, 1))
+	})
+	for name, c := range map[string]struct {
+		change func(*contract.Spec)
+		want   []string
+	}{
+		"the same":            {func(*contract.Spec) {}, nil},
+		"left to the service": {func(s *contract.Spec) { s.Display, s.Plan, s.Region = "", "", "" }, nil},
+		"display":             {func(s *contract.Spec) { s.Display = "B" }, []string{"displayName"}},
+		"plan":                {func(s *contract.Spec) { s.Plan = "large" }, []string{"plan"}},
+		"another bound":       {func(s *contract.Spec) { s.Quota.MaxBuckets = &six }, []string{"quota"}},
+		"one bound more":      {func(s *contract.Spec) { s.Quota.MaxKeys = &six }, []string{"quota"}},
+		"no bound any more":   {func(s *contract.Spec) { s.Quota = contract.Quota{} }, []string{"quota"}},
+		"no labels any more":  {func(s *contract.Spec) { s.Labels = nil }, []string{"labels"}},
+		"suspended":           {func(s *contract.Spec) { s.Suspend = true }, []string{"suspend"}},
+		"several":             {func(s *contract.Spec) { s.Plan, s.Suspend = "large", true }, []string{"plan", "suspend"}},
+	} {
+		have, got, err := p.CompareContract(bounded(t), as(c.change))
+		if err != nil || !slices.Equal(got, c.want) || have.State != contract.StateActive || have.Owner != "cluster-1" {
+			t.Errorf("%s: %v, %v, %+v; want %v", name, got, err, have, c.want)
+		}
+	}
+	_, gone := play(t, func(w http.ResponseWriter, _ *http.Request, before int) {
+		problem(w, 404, "contract-not-found", before)
+	})
+	_, _, err := gone.CompareContract(bounded(t), as(func(*contract.Spec) {}))
+	kind(t, err, fault.NotFound)
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	_, p := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) {
+		write(w, 200, `{"buckets":3,"keys":4,"bytes":5,"measuredAt":"2024-05-06T07:08:09Z"}`)
+	})
+	u, err := p.Usage(bounded(t), "team-a")
+	if err != nil || *u.Buckets != 3 || *u.Keys != 4 || *u.Bytes != 5 || u.Objects != nil {
+		t.Errorf("%+v, %v", u, err)
+	}
+}
+
 func TestDeleteContract(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -816,9 +869,9 @@ func TestListKeysFollowsPages(t *testing.T) {
 	}
 	at := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 	want := []contract.KeyInfo{
-		{AccessKeyID: "AK1", Slot: "ba-1", Active: true, CreatedAt: at},
-		{AccessKeyID: "AK2", Slot: "ba-1", Active: false, CreatedAt: at},
-		{AccessKeyID: "AK3", Slot: "ba-1", Active: true, CreatedAt: at},
+		{AccessKeyID: "AK1", Slot: "ba-1", Active: true, CreatedAt: at, Name: "k1"},
+		{AccessKeyID: "AK2", Slot: "ba-1", Active: false, CreatedAt: at, Name: "k2"},
+		{AccessKeyID: "AK3", Slot: "ba-1", Active: true, CreatedAt: at, Name: "k3"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("keys %+v, want %+v", got, want)

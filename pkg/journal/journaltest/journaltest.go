@@ -4,10 +4,12 @@ package journaltest
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
@@ -38,6 +40,7 @@ func Run(t *testing.T, h Harness) {
 		"Delete":        testDelete,
 		"Dependents":    testDependents,
 		"All":           testAll,
+		"Walk":          testWalk,
 		"Writers":       testConcurrentWriters,
 		"Closed":        testClosed,
 		"Names":         testNames,
@@ -125,8 +128,15 @@ func testReopened(t *testing.T, p place) {
 		p.must(j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(i)}))
 		p.must(j.SaveAccount(t.Context(), account(i, journal.Done, i)))
 	}
+	rotating := account(9, journal.Done, 1)
+	rotating.IssuedAt = time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
+	rotating.Rotation = &journal.Rotation{Phase: journal.Intent, Proposed: pair(10), Old: "key-8", Grace: time.Hour, HandedOut: rotating.IssuedAt}
+	p.must(j.SaveAccount(t.Context(), rotating))
 	p.must(s.Close())
 	j = journal.New(p.open())
+	if a, err := j.Account(t.Context(), rotating.ID); err != nil || !a.IssuedAt.Equal(rotating.IssuedAt) || !reflect.DeepEqual(a.Rotation, rotating.Rotation) {
+		t.Errorf("a rotation is %+v (%v), want %+v", a, err, rotating)
+	}
 	c, err := j.Contract(t.Context(), contractID("team-a"))
 	if err != nil || c.Issued.SecretAccessKey.Reveal() != "secret-7" {
 		t.Errorf("the contract's record: %v", err)
@@ -140,7 +150,7 @@ func testReopened(t *testing.T, p place) {
 			t.Errorf("account %d: %v", i, err)
 		}
 	}
-	for kind, want := range map[journal.RecordKind]int{journal.Contracts: 1, journal.Buckets: 5, journal.Accounts: 5} {
+	for kind, want := range map[journal.RecordKind]int{journal.Contracts: 1, journal.Buckets: 5, journal.Accounts: 6} {
 		if n, err := j.Count(t.Context(), kind); err != nil || n != want {
 			t.Errorf("%d records of kind %s (%v), want %d", n, kind, err, want)
 		}
@@ -243,6 +253,46 @@ func testAll(t *testing.T, p place) {
 // Writers add a word each to the same record until all have got through:
 // compare-and-swap loses none and doubles none, and nothing that is written at
 // once is mixed up.
+// A walk in small steps passes every record once, in the same order each time.
+func testWalk(t *testing.T, p place) {
+	s := p.open()
+	j := journal.New(s)
+	want := map[journal.Key]bool{}
+	for n := range 40 {
+		p.must(j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(n)}))
+		want[journal.Key{Kind: journal.Buckets, ID: bucketID(n).String()}] = true
+	}
+	p.must(j.SaveContract(t.Context(), &journal.Contract{ID: contractID("team-a")}))
+	want[journal.Key{Kind: journal.Contracts, ID: contractID("team-a").String()}] = true
+	walk := func(step int) (seen []journal.Place) {
+		t.Helper()
+		for after := (journal.Place{}); ; after = seen[len(seen)-1] {
+			next, err := j.Walk(t.Context(), after, step)
+			p.must(err)
+			if len(next) == 0 {
+				return seen
+			}
+			if len(next) > step {
+				t.Fatalf("%d places, at most %d were asked for", len(next), step)
+			}
+			seen = append(seen, next...)
+		}
+	}
+	seen := walk(7)
+	for i, place := range seen {
+		if !want[place.Key] || place != journal.PlaceOf(place.Key) || i > 0 && place.At < seen[i-1].At {
+			t.Errorf("place %d is %v", i, place)
+		}
+		delete(want, place.Key)
+	}
+	if len(want) > 0 {
+		t.Errorf("the walk missed %v", want)
+	}
+	if !slices.Equal(seen, walk(1)) || !slices.Equal(seen, walk(1000)) {
+		t.Error("another step gives another walk")
+	}
+}
+
 func testConcurrentWriters(t *testing.T, p place) {
 	const writers, rounds = 8, 5
 	j := journal.New(p.open())

@@ -72,6 +72,19 @@ func (c *cache) dependentsOf(key journal.Key, limit int) []journal.Entry {
 	return out
 }
 
+// walk leaves damaged records in: whoever reads one is told.
+func (c *cache) walk(after journal.Place, limit int) []journal.Place {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return journal.Next(func(yield func(journal.Key) bool) {
+		for _, r := range c.records {
+			if !yield(r.Key) {
+				return
+			}
+		}
+	}, after, limit)
+}
+
 // all returns every entry; an error if one is damaged.
 func (c *cache) all() ([]journal.Entry, error) {
 	c.mu.RLock()

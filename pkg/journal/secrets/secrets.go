@@ -166,6 +166,14 @@ func (s *Store) Count(_ context.Context, kind journal.RecordKind) (int, error) {
 	}
 }
 
+// Walk implements journal.Store.
+func (s *Store) Walk(ctx context.Context, after journal.Place, limit int) ([]journal.Place, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	return s.cache.walk(after, limit), nil
+}
+
 // All implements journal.Store.
 func (s *Store) All(ctx context.Context) ([]journal.Entry, error) {
 	if err := s.ready(ctx); err != nil {

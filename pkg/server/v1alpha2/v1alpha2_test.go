@@ -62,7 +62,7 @@ func TestSeveralBucketsWhereAKeyHasOne(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	s := New("driver.example.com", provisioner.New(provisioner.Config{
-		Owner: "cluster", Journal: journal.New(store), Repaired: func(string) {},
+		Owner: "cluster", Journal: journal.New(store), Repaired: func(string) {}, Changed: func(provisioner.ContractChange) {}, Rotated: func(provisioner.RotationStep) {},
 		Backends: map[string]provisioner.Backend{"main": {Provider: singleBucket{}}},
 		Terms:    func(string) (config.Terms, bool) { return config.Terms{Backend: "main"}, true },
 	}))

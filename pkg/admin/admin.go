@@ -1,0 +1,475 @@
+// Package admin answers what a platform engineer asks of a driver: which
+// contracts, buckets and keys there are and how they are, what is on one side
+// only, and the rotation of keys.
+//
+// It works on the journal and the services through the same use cases as the
+// calls of a sidecar. A journal in a file belongs to one process, so the driver
+// that runs answers on a socket of its own ([Serve], [Call]); a driver that does
+// not run, or whose journal is in a cluster, need not be asked: the command does
+// it itself. Either way the answer is the same JSON. No answer holds a secret:
+// none of the types here has room for one.
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
+)
+
+// Admin answers.
+type Admin struct {
+	// Provisioner has the use cases.
+	Provisioner *provisioner.Provisioner
+	// Config is the configuration as it is now.
+	Config func() *config.Config
+}
+
+// Command is what can be asked.
+type Command string
+
+// The commands.
+const (
+	Contracts Command = "contracts"
+	Buckets   Command = "buckets"
+	Keys      Command = "keys"
+	Audit     Command = "audit"
+	Rotate    Command = "rotate"
+)
+
+// Request says what a command is about.
+type Request struct {
+	// Contract limits it to one contract, by its name or id; "" is all.
+	Contract string `json:"contract,omitempty"`
+	// Fix lets audit remove orphaned keys and principals.
+	Fix bool `json:"fix,omitempty"`
+	// Grace is, for audit, how old an orphan has to be, and, for rotate, how long
+	// an old key stays valid after the new one was handed out.
+	Grace time.Duration `json:"grace,omitempty"`
+	// Access is the id of the access whose key is rotated.
+	Access string `json:"access,omitempty"`
+	// OlderThan rotates every key of at least this age.
+	OlderThan time.Duration `json:"olderThan,omitempty"`
+}
+
+// Report is an answer. Faults are what could not be done or looked at, one a
+// line; the items are then not all there is.
+type Report[T any] struct {
+	Items  []T      `json:"items"`
+	Faults []string `json:"faults,omitempty"`
+}
+
+func (r *Report[T]) add(item T) { r.Items = append(r.Items, item) }
+
+func (r *Report[T]) fault(err error) {
+	if err != nil {
+		r.Faults = append(r.Faults, strings.Split(err.Error(), "\n")...)
+	}
+}
+
+// Do answers a command with a report in JSON.
+func (a *Admin) Do(ctx context.Context, c Command, r Request) (json.RawMessage, error) {
+	var report any
+	var err error
+	switch c {
+	case Contracts:
+		report, err = a.contracts(ctx, r)
+	case Buckets:
+		report, err = a.buckets(ctx, r)
+	case Keys:
+		report, err = a.keys(ctx, r)
+	case Audit:
+		report, err = a.audit(ctx, r)
+	case Rotate:
+		report, err = a.rotate(ctx, r)
+	default:
+		err = fault.New(fault.InvalidArgument, "there is no command %q", c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(report)
+}
+
+// under is what the journal knows under one contract.
+type under struct {
+	id       cosi.ContractID
+	recorded bool
+	buckets  []cosi.BucketID
+	accounts []cosi.AccountID
+}
+
+// index reads the ids of the journal's records, by contract, with the contracts
+// of the configuration. What hangs on what is sorted by id.
+func (a *Admin) index(ctx context.Context, r Request) ([]*under, error) {
+	const step = 1000
+	all := map[cosi.ContractID]*under{}
+	of := func(id cosi.ContractID) *under {
+		if all[id] == nil {
+			all[id] = &under{id: id}
+		}
+		return all[id]
+	}
+	for after := (journal.Place{}); ; {
+		places, err := a.Provisioner.Journal.Walk(ctx, after, step)
+		if err != nil {
+			return nil, err
+		}
+		if len(places) == 0 {
+			break
+		}
+		for _, p := range places {
+			if err := sort(p.Key, of); err != nil {
+				return nil, err
+			}
+		}
+		after = places[len(places)-1]
+	}
+	for _, c := range a.Config().Contracts {
+		of(cosi.ContractID{Backend: c.Backend, Contract: c.Name})
+	}
+	wanted := func(u *under) bool {
+		return r.Contract == "" || r.Contract == u.id.Contract || r.Contract == u.id.String()
+	}
+	var out []*under
+	for _, u := range slices.SortedFunc(maps.Values(all), func(x, y *under) int { return strings.Compare(x.id.String(), y.id.String()) }) {
+		if !wanted(u) {
+			continue
+		}
+		slices.SortFunc(u.buckets, func(x, y cosi.BucketID) int { return strings.Compare(x.Bucket, y.Bucket) })
+		slices.SortFunc(u.accounts, func(x, y cosi.AccountID) int { return strings.Compare(x.Account, y.Account) })
+		out = append(out, u)
+	}
+	if len(out) == 0 && r.Contract != "" {
+		return nil, fault.New(fault.NotFound, "contract %q is neither in the configuration nor in the journal", r.Contract)
+	}
+	return out, nil
+}
+
+func sort(key journal.Key, of func(cosi.ContractID) *under) error {
+	switch key.Kind {
+	case journal.Contracts:
+		id, err := cosi.ParseContractID(key.ID)
+		if err != nil {
+			return err
+		}
+		of(id).recorded = true
+	case journal.Buckets:
+		id, err := cosi.ParseBucketID(key.ID)
+		if err != nil {
+			return err
+		}
+		u := of(id.ContractID)
+		u.buckets = append(u.buckets, id)
+	case journal.Accounts:
+		id, err := cosi.ParseAccountID(key.ID)
+		if err != nil {
+			return err
+		}
+		u := of(id.ContractID)
+		u.accounts = append(u.accounts, id)
+	}
+	return nil
+}
+
+// Contract is a contract that the configuration lists or the journal knows.
+type Contract struct {
+	ID string `json:"id"`
+	// State is the service's, or "Unsigned", or "Unknown" where it cannot be asked.
+	State   string `json:"state"`
+	Message string `json:"message,omitempty"`
+	Plan    string `json:"plan,omitempty"`
+	// Terms tells where the contract gets its terms from: "listed", "onDemand",
+	// or "none" if the configuration has none for it.
+	Terms string `json:"terms"`
+	// Differing are the terms in which the contract is not as configured, as far
+	// as its service tells.
+	Differing []string `json:"differing,omitempty"`
+	// Buckets and Keys are the journal's, Used what the service counts.
+	Buckets int   `json:"buckets"`
+	Keys    int   `json:"keys"`
+	Used    Count `json:"used,omitzero"`
+	// Quota are the upper bounds of its terms; an absent one is left to the plan.
+	Quota Count `json:"quota,omitzero"`
+}
+
+// Count is a number of each; nil is unknown or unbounded.
+type Count struct {
+	Buckets *int64 `json:"buckets,omitempty"`
+	Keys    *int64 `json:"keys,omitempty"`
+	Bytes   *int64 `json:"bytes,omitempty"`
+	Objects *int64 `json:"objects,omitempty"`
+}
+
+func (a *Admin) contracts(ctx context.Context, r Request) (*Report[Contract], error) {
+	index, err := a.index(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	report := &Report[Contract]{Items: []Contract{}}
+	for _, u := range index {
+		c := Contract{ID: u.id.String(), Terms: "none", Buckets: len(u.buckets), Keys: len(u.accounts), State: "Unsigned"}
+		terms, ok := a.Config().Terms(u.id.Contract)
+		if ok && terms.Backend == u.id.Backend {
+			c.Plan, c.Quota = terms.Plan, Count{terms.Quota.MaxBuckets, terms.Quota.MaxKeys, terms.Quota.MaxBytes, terms.Quota.MaxObjects}
+			c.Terms = "onDemand"
+			if slices.ContainsFunc(a.Config().Contracts, func(l config.Contract) bool { return l.Name == u.id.Contract }) {
+				c.Terms = "listed"
+			}
+		}
+		have, differing, err := a.Provisioner.LookAtContract(ctx, u.id)
+		switch {
+		case err == nil:
+			c.State, c.Message, c.Differing = string(have.State), have.Message, differing
+			usage, err := a.Provisioner.Usage(ctx, u.id)
+			report.fault(err)
+			c.Used = Count(usage)
+		case fault.Is(err, fault.NotFound) && u.recorded:
+			c.State, c.Message = "Gone", "it is in the journal, and not at the service"
+		case !fault.Is(err, fault.NotFound):
+			c.State = "Unknown"
+			report.fault(err)
+		}
+		report.add(c)
+	}
+	return report, nil
+}
+
+// Bucket is a bucket of the journal.
+type Bucket struct {
+	ID       string `json:"id"`
+	Contract string `json:"contract"`
+	Region   string `json:"region"`
+	// Origin is "made", "adopted", or "found" for one that the driver made and
+	// found again without its record.
+	Origin string `json:"origin"`
+	// Accesses are the ids of those that reach it.
+	Accesses  []string  `json:"accesses"`
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+func (a *Admin) buckets(ctx context.Context, r Request) (*Report[Bucket], error) {
+	index, err := a.index(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	report := &Report[Bucket]{Items: []Bucket{}}
+	for _, u := range index {
+		for _, id := range u.buckets {
+			record, err := a.Provisioner.Journal.Bucket(ctx, id)
+			if fault.Is(err, fault.NotFound) {
+				continue
+			}
+			accounts, accountsErr := a.Provisioner.Journal.AccountsOn(ctx, id)
+			if err != nil || accountsErr != nil {
+				report.fault(err)
+				report.fault(accountsErr)
+				continue
+			}
+			b := Bucket{ID: id.String(), Contract: id.ContractID.String(), Region: record.Endpoint.Region, Origin: "made", Accesses: []string{}, CreatedAt: record.CreatedAt}
+			switch {
+			case record.Adopted:
+				b.Origin = "adopted"
+			case record.Unclassed:
+				b.Origin = "found"
+			}
+			for _, account := range accounts {
+				b.Accesses = append(b.Accesses, account.ID.String())
+			}
+			report.add(b)
+		}
+	}
+	return report, nil
+}
+
+// Key is the key of an access.
+type Key struct {
+	// ID is the access's.
+	ID string `json:"id"`
+	// AccessKeyID names the key; "" while it is being issued.
+	AccessKeyID string `json:"accessKeyID,omitempty"`
+	// State is "Active", "Inactive", "Missing" at the service, "Intent" as long as
+	// it is being issued, or "Unknown" where the service cannot be asked.
+	State   string                 `json:"state"`
+	Buckets []journal.BucketAccess `json:"buckets"`
+	// IssuedAt is when it was issued, or asked for.
+	IssuedAt time.Time `json:"issuedAt"`
+	// LastUsed is absent if it was not used or the service does not tell.
+	LastUsed time.Time `json:"lastUsed,omitzero"`
+	// Rotation is there as long as the key before it is valid too.
+	Rotation *Rotation `json:"rotation,omitempty"`
+}
+
+// Rotation is how far a key's rotation has come.
+type Rotation struct {
+	// Old is the access key id of the key before.
+	Old string `json:"old,omitempty"`
+	// HandedOut is when the new key was first handed out; absent if it was not.
+	HandedOut time.Time `json:"handedOut,omitzero"`
+	// EndsAt is when the old key is revoked; absent as long as nobody knows.
+	EndsAt time.Time `json:"endsAt,omitzero"`
+}
+
+func (a *Admin) keys(ctx context.Context, r Request) (*Report[Key], error) {
+	index, err := a.index(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	report := &Report[Key]{Items: []Key{}}
+	for _, u := range index {
+		if len(u.accounts) == 0 {
+			continue
+		}
+		listed, listErr := a.Provisioner.Keys(ctx, u.id)
+		report.fault(listErr)
+		atService := make(map[string]contract.KeyInfo, len(listed))
+		for _, k := range listed {
+			atService[k.AccessKeyID] = k
+		}
+		for _, id := range u.accounts {
+			record, err := a.Provisioner.Journal.Account(ctx, id)
+			if err != nil {
+				if !fault.Is(err, fault.NotFound) {
+					report.fault(err)
+				}
+				continue
+			}
+			k := keyOf(record)
+			have, there := atService[k.AccessKeyID]
+			switch {
+			case record.Phase != journal.Done:
+				k.State = string(journal.Intent)
+			case listErr != nil:
+				k.State = "Unknown"
+			case !there:
+				k.State = "Missing"
+			case !have.Active:
+				k.State = "Inactive"
+			default:
+				k.State = "Active"
+			}
+			k.LastUsed = have.LastUsed
+			report.add(k)
+		}
+	}
+	return report, nil
+}
+
+func keyOf(record *journal.Account) Key {
+	k := Key{ID: record.ID.String(), AccessKeyID: record.Issued.AccessKeyID, Buckets: record.Grant.Buckets, IssuedAt: issuedAt(record)}
+	if r := record.Rotation; r != nil {
+		k.Rotation = &Rotation{Old: r.Old, HandedOut: r.HandedOut}
+		if !r.HandedOut.IsZero() {
+			k.Rotation.EndsAt = r.HandedOut.Add(r.Grace)
+		}
+	}
+	return k
+}
+
+func issuedAt(record *journal.Account) time.Time {
+	if record.IssuedAt.IsZero() {
+		return record.CreatedAt
+	}
+	return record.IssuedAt
+}
+
+// Orphan is something that is on one side only.
+type Orphan struct {
+	Kind        string `json:"kind"`
+	ID          string `json:"id"`
+	AccessKeyID string `json:"accessKeyID,omitempty"`
+	Text        string `json:"text"`
+	Fixed       bool   `json:"fixed"`
+}
+
+func (a *Admin) audit(ctx context.Context, r Request) (*Report[Orphan], error) {
+	index, err := a.index(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	report := &Report[Orphan]{Items: []Orphan{}}
+	for _, u := range index {
+		found, err := a.Provisioner.AuditContract(ctx, u.id, provisioner.Audit{Fix: r.Fix, Grace: r.Grace, Buckets: u.buckets, Accounts: u.accounts})
+		report.fault(err)
+		slices.SortFunc(found, func(x, y provisioner.Orphan) int {
+			return strings.Compare(string(x.Kind)+x.ID+x.AccessKeyID, string(y.Kind)+y.ID+y.AccessKeyID)
+		})
+		for _, o := range found {
+			report.add(Orphan{Kind: string(o.Kind), ID: o.ID, AccessKeyID: o.AccessKeyID, Text: o.Text, Fixed: o.Fixed})
+		}
+	}
+	return report, nil
+}
+
+func (a *Admin) rotate(ctx context.Context, r Request) (*Report[Key], error) {
+	if (r.Access == "") == (r.OlderThan <= 0) {
+		return nil, fault.New(fault.InvalidArgument, "say which keys are rotated: that of one access, or all of an age")
+	}
+	if r.Access != "" {
+		id, err := cosi.ParseAccountID(r.Access)
+		if err != nil {
+			return nil, err
+		}
+		r.Contract = id.ContractID.String()
+	}
+	index, err := a.index(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	report := &Report[Key]{Items: []Key{}}
+	seen := false
+	for _, u := range index {
+		for _, id := range u.accounts {
+			if r.Access != "" && r.Access != id.String() {
+				continue
+			}
+			seen = true
+			report.fault(a.rotateOne(ctx, id, r, report))
+		}
+	}
+	if !seen && r.Access != "" {
+		return nil, fault.New(fault.NotFound, "access %s is not in the journal", r.Access)
+	}
+	return report, nil
+}
+
+// rotateOne rotates the key that was asked for, or one that is old enough; of
+// those it first ends what is due of a rotation before, and passes over one whose
+// new key waits to be handed out.
+func (a *Admin) rotateOne(ctx context.Context, id cosi.AccountID, r Request, report *Report[Key]) error {
+	if r.Access == "" {
+		if err := a.Provisioner.Tend(ctx, id); err != nil {
+			return err
+		}
+		record, err := a.Provisioner.Journal.Account(ctx, id)
+		if fault.Is(err, fault.NotFound) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if record.Phase != journal.Done || record.Rotation != nil || time.Since(issuedAt(record)) < r.OlderThan {
+			return nil
+		}
+	}
+	if err := a.Provisioner.RotateAccess(ctx, id, r.Grace); err != nil {
+		return err
+	}
+	record, err := a.Provisioner.Journal.Account(ctx, id)
+	if err != nil {
+		return fmt.Errorf("access %s was rotated and cannot be read: %w", id, err)
+	}
+	k := keyOf(record)
+	k.State = "Active"
+	report.add(k)
+	return nil
+}

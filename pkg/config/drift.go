@@ -1,0 +1,75 @@
+package config
+
+import (
+	"fmt"
+	"time"
+)
+
+// DriftMode says what is done about what has changed at a service behind the
+// driver's back.
+type DriftMode string
+
+// The modes.
+const (
+	// DriftOff: nobody looks. The default.
+	DriftOff DriftMode = "off"
+	// DriftReport: it is logged and counted.
+	DriftReport DriftMode = "report"
+	// DriftRepair: it is also brought back to what the journal says.
+	DriftRepair DriftMode = "repair"
+)
+
+// Drift says how buckets, keys and contracts are compared with the journal.
+type Drift struct {
+	// Mode is for contracts whose terms say none.
+	Mode DriftMode `yaml:"mode"`
+	// Interval is the time in which everything is looked at once.
+	Interval time.Duration `yaml:"interval"`
+	// CallsPerSecond bounds the calls that this takes at all services together.
+	CallsPerSecond int `yaml:"callsPerSecond"`
+}
+
+const (
+	defaultDriftInterval = time.Hour
+	defaultDriftCalls    = 20
+)
+
+func (d *Drift) setDefaults() {
+	if d.Mode == "" {
+		d.Mode = DriftOff
+	}
+	if d.Interval == 0 {
+		d.Interval = defaultDriftInterval
+	}
+	if d.CallsPerSecond == 0 {
+		d.CallsPerSecond = defaultDriftCalls
+	}
+}
+
+func (d Drift) check() []error {
+	faults := d.Mode.check("drift.mode")
+	if d.Interval < time.Second || d.Interval > 7*24*time.Hour {
+		faults = append(faults, fmt.Errorf("drift.interval: %s is not between 1s and 168h", d.Interval))
+	}
+	if d.CallsPerSecond < 1 || d.CallsPerSecond > 10_000 {
+		faults = append(faults, fmt.Errorf("drift.callsPerSecond: %d is not between 1 and 10000", d.CallsPerSecond))
+	}
+	return faults
+}
+
+func (m DriftMode) check(at string) []error {
+	switch m {
+	case DriftOff, DriftReport, DriftRepair:
+		return nil
+	}
+	return []error{fmt.Errorf("%s: %q is none of off, report and repair", at, m)}
+}
+
+// DriftMode returns what is done for a contract. One that the file no longer
+// has goes by the file's own mode.
+func (c *Config) DriftMode(contract string) DriftMode {
+	if terms, ok := c.Terms(contract); ok && terms.Drift != "" {
+		return terms.Drift
+	}
+	return c.Drift.Mode
+}

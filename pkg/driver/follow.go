@@ -1,0 +1,119 @@
+package driver
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+)
+
+// live is the configuration as it is now. Terms of contracts are the part that
+// changes while the driver runs; what the parts are built from does not.
+type live struct{ current atomic.Pointer[config.Config] }
+
+func newLive(c *config.Config) *live {
+	l := &live{}
+	l.current.Store(c)
+	return l
+}
+
+func (l *live) terms(contract string) (config.Terms, bool) { return l.current.Load().Terms(contract) }
+
+func (l *live) drift() config.Drift { return l.current.Load().Drift }
+
+func (l *live) driftMode(contract string) config.DriftMode {
+	return l.current.Load().DriftMode(contract)
+}
+
+// outcome is what becomes of a change of the configuration file.
+type outcome string
+
+const (
+	taken     outcome = "taken"
+	refused   outcome = "refused"
+	nextStart outcome = "next-start"
+)
+
+// lookAgain is how often the file is read. It is polled, because a ConfigMap
+// changes by a link that is replaced somewhere above it.
+const lookAgain = 2 * time.Second
+
+// follow reads the file until ctx ends. What changes in the terms of contracts,
+// and in nothing that needs another start, is taken over if check has nothing
+// against it; took hears of that.
+func (l *live) follow(ctx context.Context, file string, check func(*config.Config) error, seen func(outcome), took func(before, now *config.Config)) {
+	log := klog.FromContext(ctx).WithValues("file", file)
+	var last []byte // what has changed since the start is a change too
+	for ticker := time.NewTicker(lookAgain); ; {
+		select {
+		case <-ctx.Done():
+			ticker.Stop()
+			return
+		case <-ticker.C:
+		}
+		text, err := os.ReadFile(file)
+		if err != nil || bytes.Equal(text, last) { // one that is away is just being replaced
+			continue
+		}
+		last = text
+		before := l.current.Load()
+		now, err := config.Parse(text)
+		if err == nil {
+			err = check(now)
+		}
+		switch {
+		case err != nil:
+			seen(refused)
+			log.Error(err, "The configuration file has changed and is not taken over; the driver goes on with what it had")
+		case reflect.DeepEqual(before, now):
+		case !reflect.DeepEqual(fixed(before), fixed(now)):
+			seen(nextStart)
+			log.Info("The configuration file has changed in more than contracts, onDemand and drift; start the driver anew to take it over")
+		default:
+			l.current.Store(now)
+			seen(taken)
+			log.Info("The configuration file has changed; taken over")
+			took(before, now)
+		}
+	}
+}
+
+// fixed is the part of a configuration that the driver is built from.
+func fixed(c *config.Config) config.Config {
+	out := *c
+	out.Contracts, out.OnDemand, out.Drift = nil, nil, config.Drift{}
+	return out
+}
+
+// listed are the contracts that the configuration names.
+func listed(c *config.Config) map[cosi.ContractID]config.Terms {
+	out := make(map[cosi.ContractID]config.Terms, len(c.Contracts))
+	for _, t := range c.Contracts {
+		out[cosi.ContractID{Backend: t.Backend, Contract: t.Name}] = t.Terms
+	}
+	return out
+}
+
+// changed are those contracts whose terms are others now: of the listed ones,
+// and of those that this process has signed on demand.
+func changed(before, now *config.Config, known []cosi.ContractID) map[cosi.ContractID]config.Terms {
+	out := listed(now)
+	for _, id := range known {
+		if terms, ok := now.Terms(id.Contract); ok && terms.Backend == id.Backend {
+			out[id] = terms
+		}
+	}
+	for id, terms := range out {
+		if had, ok := before.Terms(id.Contract); ok && reflect.DeepEqual(had, terms) {
+			delete(out, id)
+		}
+	}
+	return out
+}

@@ -1,0 +1,81 @@
+package provisioner
+
+import (
+	"context"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+)
+
+// keyService keeps the keys of one slot. With chosen it takes them as they are
+// given.
+type keyService struct {
+	contract.Provider
+	chosen bool
+	keys   map[string]bool // whether each is active
+	asked  []contract.IssueKeyRequest
+}
+
+func (s *keyService) Capabilities() contract.Capabilities {
+	return contract.Capabilities{ScopeBy: contract.ScopeByKey, ChosenKeys: s.chosen}
+}
+
+func (s *keyService) ListKeys(context.Context, string, string) (out []contract.KeyInfo, _ error) {
+	for id, active := range s.keys {
+		out = append(out, contract.KeyInfo{AccessKeyID: id, Slot: "ba-1", Active: active})
+	}
+	return out, nil
+}
+
+func (s *keyService) IssueKey(_ context.Context, r contract.IssueKeyRequest) (secret.KeyPair, error) {
+	s.asked = append(s.asked, r)
+	s.keys[r.Proposed.AccessKeyID] = true
+	return r.Proposed, nil
+}
+
+// A key that is gone is given to a service that takes it as it was, if that is
+// asked for, with its limits; and never to another, nor one that is stopped.
+func TestInspectAccount(t *testing.T) {
+	t.Parallel()
+	id := cosi.AccountID{ContractID: cosi.ContractID{Backend: "main", Contract: "team-a"}, Account: "ba-1"}
+	pair := secret.KeyPair{AccessKeyID: "ck1", SecretAccessKey: secret.New("planted")}
+	for name, c := range map[string]struct {
+		chosen, repair bool
+		keys           map[string]bool
+		want           []Finding
+		asked          int
+	}{
+		"there":             {true, true, map[string]bool{"ck1": true}, nil, 0},
+		"gone":              {true, true, map[string]bool{}, []Finding{{What: "key", Repaired: true}}, 1},
+		"gone, report only": {true, false, map[string]bool{}, []Finding{{What: "key"}}, 0},
+		"gone elsewhere":    {false, true, map[string]bool{"other": true}, []Finding{{What: "key", Why: keyIsLeft}}, 0},
+		"stopped":           {true, true, map[string]bool{"ck1": false}, []Finding{{What: "key-inactive", Why: inactiveIsLeft}}, 0},
+	} {
+		store, err := journal.OpenFile(filepath.Join(t.TempDir(), "journal"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = store.Close() }()
+		j := journal.New(store)
+		record := &journal.Account{ID: id, Phase: journal.Done, Proposed: pair, Issued: pair,
+			Grant: journal.Grant{Buckets: []journal.BucketAccess{{Bucket: "data", Mode: cosi.ReadOnly}}}}
+		record.Asked = record.Grant
+		if err := j.SaveAccount(t.Context(), record); err != nil {
+			t.Fatal(err)
+		}
+		service := &keyService{chosen: c.chosen, keys: c.keys}
+		p := New(Config{Journal: j, Backends: map[string]Backend{"main": {Provider: service}}, Repaired: func(string) {}})
+		got, err := p.InspectAccount(t.Context(), id, c.repair)
+		if err != nil || !reflect.DeepEqual(got, c.want) || len(service.asked) != c.asked {
+			t.Errorf("%s: %+v, %v, asked %d times; want %+v, %d", name, got, err, len(service.asked), c.want, c.asked)
+		}
+		if len(service.asked) > 0 && (service.asked[0].Proposed != pair || !reflect.DeepEqual(service.asked[0].Scope, scopeOf(record))) {
+			t.Errorf("%s: asked %+v", name, service.asked[0])
+		}
+	}
+}
