@@ -200,11 +200,22 @@ func (c *client) admin(ctx context.Context, operation, method, resource string, 
 // maxAnswer bounds what is read of an answer; a page of users is the longest.
 const maxAnswer = 8 << 20
 
+// writeTimeout bounds a write that its caller has given up.
+const writeTimeout = 20 * time.Second
+
 // call makes a call, again where that may help: what a first attempt has done
-// the second one finds, and says so.
+// the second one finds, and says so. A write that was sent is waited for even if
+// the caller gives up: one that the gateway still works at would take away the
+// policy that the caller's next attempt writes.
 func (c *client) call(ctx context.Context, operation, method, at, form string, into any) error {
 	return retry.Do(ctx, func() error {
-		err := c.once(ctx, method, at, form, into)
+		attempt := ctx
+		if method != http.MethodGet && ctx.Err() == nil {
+			detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+			defer cancel()
+			attempt = detached
+		}
+		err := c.once(attempt, method, at, form, into)
 		c.observe(operation, err)
 		return err
 	})
