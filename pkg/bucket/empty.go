@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,9 +38,13 @@ func (e *Engine) Empty(ctx context.Context, name string, spec params.Bucket) (de
 	var n atomic.Int64
 	begin, cancel := inTime(ctx)
 	defer cancel()
-	for before := int64(-1); err == nil && n.Load() > before; { // the last pass finds nothing
+	var left error
+	for before := int64(-1); err == nil && n.Load() > before; { // the last pass finds nothing to delete
 		before = n.Load()
-		err = e.deleteVersions(begin, ctx, name, &n)
+		left, err = e.deleteVersions(begin, ctx, name, &n)
+	}
+	if err == nil {
+		err = left
 	}
 	if err == nil {
 		err = e.abortUploads(begin, ctx, name, &n)
@@ -64,25 +69,35 @@ func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 // deleteVersions lists ahead of those that delete. All versions of an object are
 // one deleter's: versitygw confuses them when two requests delete some at once.
 // A service that looks for the place where the next page begins (versitygw too)
-// may pass over what comes after something that is gone, so one pass need not
-// find all. New work is begun while ctx lives, and finished while whole does.
-func (e *Engine) deleteVersions(ctx, whole context.Context, name string, deleted *atomic.Int64) error {
+// may pass over what comes after something that is gone, or list what is just
+// going, so one pass need not find all, nor delete all that it finds: left is
+// about something that it did not. New work is begun while ctx lives, and
+// finished while whole does.
+func (e *Engine) deleteVersions(ctx, whole context.Context, name string, deleted *atomic.Int64) (left, err error) {
 	work, ctx := errgroup.WithContext(ctx)
+	remains := make([]error, deleters)
 	size := e.batchSize()
 	queues := make([]chan types.ObjectIdentifier, deleters)
 	for i := range queues {
 		queues[i] = make(chan types.ObjectIdentifier, size)
 		work.Go(func() error {
 			batch := make([]types.ObjectIdentifier, 0, size)
+			flush := func() error {
+				left, err := e.deleteBatch(ctx, whole, name, batch, deleted)
+				if left != nil {
+					remains[i] = left
+				}
+				batch = batch[:0]
+				return err
+			}
 			for object := range queues[i] {
 				if batch = append(batch, object); len(batch) == size {
-					if err := e.deleteBatch(ctx, whole, name, batch, deleted); err != nil {
+					if err := flush(); err != nil {
 						return err
 					}
-					batch = batch[:0]
 				}
 			}
-			return e.deleteBatch(ctx, whole, name, batch, deleted)
+			return flush()
 		})
 	}
 	work.Go(func() error {
@@ -118,29 +133,35 @@ func (e *Engine) deleteVersions(ctx, whole context.Context, name string, deleted
 		}
 		return nil
 	})
-	return work.Wait()
+	err = work.Wait()
+	return cmp.Or(remains...), err
 }
 
 // deleteBatch deletes up to a thousand versions and counts those that are gone.
-func (e *Engine) deleteBatch(ctx, whole context.Context, name string, batch []types.ObjectIdentifier, deleted *atomic.Int64) error {
+// What cannot be deleted for good is an error, and anything else is left.
+func (e *Engine) deleteBatch(ctx, whole context.Context, name string, batch []types.ObjectIdentifier, deleted *atomic.Int64) (left, err error) {
 	if len(batch) == 0 || ctx.Err() != nil {
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
 	if err := e.pace(ctx, len(batch)); err != nil {
-		return err
+		return nil, err
 	}
 	answer, err := e.s3.DeleteObjects(whole, &s3.DeleteObjectsInput{Bucket: &name, Delete: &types.Delete{Objects: batch, Quiet: aws.Bool(true)}})
 	if err != nil {
-		return classify(err, "DeleteObjects")
+		return nil, classify(err, "DeleteObjects")
 	}
 	refused := slices.DeleteFunc(answer.Errors, func(r types.Error) bool {
 		return slices.Contains([]string{"NoSuchKey", "NoSuchVersion"}, aws.ToString(r.Code))
 	})
 	deleted.Add(int64(len(batch) - len(refused)))
-	if len(refused) > 0 {
-		return e.refusedObject(whole, name, refused[0])
+	if len(refused) == 0 {
+		return nil, nil
 	}
-	return nil
+	err = e.refusedObject(whole, name, refused[0])
+	if fault.Is(err, fault.FailedPrecondition) {
+		return nil, err
+	}
+	return err, nil
 }
 
 // refusedObject says why an object cannot be deleted.

@@ -185,6 +185,28 @@ func TestPublic(t *testing.T) {
 	}
 }
 
+// A default gives way to what it cannot stand beside, on whichever side the rule
+// is written, and with it goes what is nothing without it.
+func TestUnder(t *testing.T) {
+	type m = map[string]string
+	for name, c := range map[string]struct {
+		of                    params.Class
+		defaults, class, want m
+	}{
+		"no defaults":     {params.BucketClass, nil, m{"contract": "c"}, m{"contract": "c"}},
+		"both":            {params.BucketClass, m{"tags": "a=b"}, m{"contract": "c"}, m{"contract": "c", "tags": "a=b"}},
+		"the class first": {params.BucketClass, m{"tags": "a=b"}, m{"tags": "c=d"}, m{"tags": "c=d"}},
+		"excluded":        {params.BucketAccessClass, m{"prefix": "a"}, m{"prefixes": "b,c"}, m{"prefixes": "b,c"}},
+		"excluding":       {params.BucketAccessClass, m{"prefixes": "b,c"}, m{"prefix": "a"}, m{"prefix": "a"}},
+		"its company":     {params.BucketClass, m{"corsOrigins": "*", "corsMethods": "PUT"}, m{"cors": "{}"}, m{"cors": "{}"}},
+		"stays":           {params.BucketClass, m{"corsMethods": "PUT"}, m{"corsOrigins": "*"}, m{"corsOrigins": "*", "corsMethods": "PUT"}},
+	} {
+		if got := c.of.Under(c.defaults, c.class); !maps.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 func TestParseAccess(t *testing.T) {
 	got, err := params.ParseAccess(nil)
 	if err != nil || got.Mode != cosi.ReadWrite {
