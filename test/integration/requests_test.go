@@ -29,7 +29,7 @@ func TestBadCreate(t *testing.T) {
 		"no contract":     {"bucket", nil, []string{"contract is missing"}},
 		"other contract":  {"bucket", map[string]string{"contract": "team-b"}, []string{`"team-b" is not in the driver's configuration`}},
 		"unknown key":     {"bucket", map[string]string{"contract": "team-a", "versionin": "Enabled"}, []string{"did you mean versioning?"}},
-		"all at once":     {"B", map[string]string{"contract": "team-a", "polcy": "{}", "policy": "{", "acl": "x"}, []string{"bucket name", "polcy", "policy: not a JSON", "acl:"}},
+		"all at once":     {"B", map[string]string{"contract": "team-a", "polcy": "{}", "policy": "{", "acl": "x"}, []string{"bucket name", "polcy", `policy: "{" is not a JSON`, "acl:"}},
 		"other region":    {"bucket", map[string]string{"contract": "team-a", "region": "mars-1"}, []string{`"mars-1" is not a region`, "us-east-1"}},
 		"malformed value": {"bucket", map[string]string{"contract": "team-a", "onDelete": "yes"}, []string{"onDelete", "refuse, empty"}},
 	} {
