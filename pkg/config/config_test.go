@@ -238,7 +238,7 @@ func TestGuardFaults(t *testing.T) {
     guard: {parameters: [polcy, contract], required: [nothing], modes: [rw], actions: ["s3:*"], maxKeyLife: forever, maxBuckets: -1}
     defaults:
       bucketClass: {contract: other, onDelete: empty, lifecycle: "{"}
-      bucketAccessClass: {acess: ReadOnly}
+      bucketAccessClass: {acess: ReadOnly, access: ReadOnly}
 `, 1)
 	_, err := config.Parse([]byte(text))
 	if err == nil {
@@ -247,7 +247,7 @@ func TestGuardFaults(t *testing.T) {
 	for _, want := range []string{
 		`contracts[0].guard.parameters: "polcy" is no parameter`, `guard.parameters: "contract"`, `guard.required: "nothing"`, `guard.modes: "rw"`,
 		`guard.actions: "s3:*"`, `guard.maxKeyLife: "forever"`, "guard.maxBuckets: -1 is negative", "guard.maxBuckets: a contract of perBucket",
-		"defaults.bucketClass: a contract is named by the class", "defaults.bucketClass: onDelete is for the class", "lifecycle:", `"acess" is unknown; did you mean access?`,
+		"defaults.bucketClass: a contract is named by the class", "defaults.bucketClass: onDelete is for the class", "defaults.bucketAccessClass: access is for the class", "lifecycle:", `"acess" is unknown; did you mean access?`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q does not say %q", err, want)

@@ -185,6 +185,9 @@ func (g Guard) Check(d Defaults) []string {
 	if _, given := d.BucketClass["onDelete"]; given { // which is also asked of the object that is deleted
 		fault("defaults.bucketClass: onDelete is for the class to say")
 	}
+	if _, given := d.BucketAccessClass["access"]; given { // an API server that writes defaults into classes gives it to each
+		fault("defaults.bucketAccessClass: access is for the class to say; guard.modes bounds it")
+	}
 	bucket := maps.Clone(d.BucketClass)
 	if bucket == nil {
 		bucket = map[string]string{}

@@ -122,7 +122,9 @@ type Parameter struct {
 	Class Class
 	// Type says how the value is written.
 	Type string
-	// Default is what an absent parameter means; "" if it must be given or has no effect.
+	// Default is what an absent parameter means; "" if it must be given or has no
+	// effect. A literal one, in backquotes, is written into classes by the
+	// admission policies, so it has to be what every service can do.
 	Default string
 	// Required parameters have to be given.
 	Required bool

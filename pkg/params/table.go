@@ -233,7 +233,7 @@ func bucketRows() []row[Bucket] {
 			func(b *Bucket, v string) error { b.WebsiteError = v; return nil },
 		},
 		{
-			Parameter{Name: "requestPayer", Class: BucketClass, TestedOn: onCeph, Type: "`BucketOwner` or `Requester`", Default: "`BucketOwner`",
+			Parameter{Name: "requestPayer", Class: BucketClass, TestedOn: onCeph, Type: "`BucketOwner` or `Requester`", Default: "the service's",
 				Text:  "who pays for requests and transfer",
 				Check: Check{OneOf: []string{"BucketOwner", "Requester"}}},
 			func(b *Bucket, v string) error { b.RequestPayer = v; return nil },
