@@ -26,45 +26,31 @@ var ceph *harness.Ceph
 var storages = map[string]*harness.Storage{}
 
 func TestMain(m *testing.M) {
-	code, err := setUp(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func setUp(m *testing.M) (int, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "ceph")
-	if err != nil {
-		return 1, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	began := time.Now()
-	if ceph, err = harness.StartCeph(ctx, dir); err != nil {
-		return 1, err
-	}
-	defer ceph.Kill()
-	fmt.Printf("the Ceph gateway answers after %.1f s\n", time.Since(began).Seconds())
-	for _, kind := range harness.StorageTypes {
-		if kind == "rgw" {
-			storages[kind] = harness.CephStorage(ceph)
-			continue
+	harness.Main(m, func(ctx context.Context, dir string, after func(func())) (err error) {
+		began := time.Now()
+		if ceph, err = harness.StartCeph(ctx, dir); err != nil {
+			return err
 		}
-		home, err := os.MkdirTemp(dir, kind)
-		if err != nil {
-			return 1, err
+		after(ceph.Kill)
+		fmt.Printf("the Ceph gateway answers after %.1f s\n", time.Since(began).Seconds())
+		for _, kind := range harness.StorageTypes {
+			if kind == "rgw" {
+				storages[kind] = harness.CephStorage(ceph)
+				continue
+			}
+			home, err := os.MkdirTemp(dir, kind)
+			if err != nil {
+				return err
+			}
+			s, err := harness.StartStorage(ctx, kind, home)
+			if err != nil {
+				return err
+			}
+			after(func() { s.Kill() })
+			storages[kind] = s
 		}
-		s, err := harness.StartStorage(ctx, kind, home)
-		if err != nil {
-			return 1, err
-		}
-		defer func() { s.Kill() }()
-		storages[kind] = s
-	}
-	return m.Run(), nil
+		return nil
+	})
 }
 
 func open(t *testing.T, pair secret.KeyPair) (*rgw.Provider, *harness.Line) {

@@ -44,30 +44,15 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := setUp(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func setUp(m *testing.M) (int, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "cosi")
-	if err != nil {
-		return 1, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	if binaries, err = harness.Build(ctx, dir, raceEnabled); err != nil {
-		return 1, err
-	}
-	if contractd, err = harness.StartContractd(ctx, binaries, dir); err != nil {
-		return 1, err
-	}
-	defer contractd.Kill()
-	return m.Run(), nil
+	harness.Main(m, func(ctx context.Context, dir string, after func(func())) (err error) {
+		if binaries, err = harness.Build(ctx, dir, raceEnabled); err != nil {
+			return err
+		}
+		if contractd, err = harness.StartContractd(ctx, binaries, dir); err == nil {
+			after(func() { contractd.Kill() })
+		}
+		return err
+	})
 }
 
 var contractNumber atomic.Int32

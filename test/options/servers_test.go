@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"testing"
-	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
@@ -20,31 +18,16 @@ import (
 var contractd *harness.Contractd
 
 func TestMain(m *testing.M) {
-	code, err := setUp(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func setUp(m *testing.M) (int, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "options")
-	if err != nil {
-		return 1, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	binaries, err := harness.Build(ctx, dir, false)
-	if err != nil {
-		return 1, err
-	}
-	if contractd, err = harness.StartContractd(ctx, binaries, dir); err != nil {
-		return 1, err
-	}
-	defer contractd.Kill()
-	return m.Run(), nil
+	harness.Main(m, func(ctx context.Context, dir string, after func(func())) error {
+		binaries, err := harness.Build(ctx, dir, false)
+		if err != nil {
+			return err
+		}
+		if contractd, err = harness.StartContractd(ctx, binaries, dir); err == nil {
+			after(func() { contractd.Kill() })
+		}
+		return err
+	})
 }
 
 func TestOptions(t *testing.T) {
