@@ -458,7 +458,7 @@ authenticationType: Key
 parameters: {acces: ReadOnly}
 `, driverName)
 	_, err := s.kubectl(s.ctx, manifests, "apply", "--validate=strict", "-f", "-")
-	for _, text := range []string{bucketText + "known are acl, contract, ", accessText + "known are access, prefix, sourceIP"} {
+	for _, text := range []string{bucketText + "known are abortUploadsAfterDays, acl, ", accessText + "known are access, actions, "} {
 		if err == nil || !strings.Contains(err.Error(), text) {
 			s.Errorf("kubectl apply says %v, not %s", err, text)
 		}
