@@ -88,8 +88,6 @@ generate: ## write all that is generated, without a network
 	@$(TOOL) buf generate --template pkg/cosipb/buf.gen.yaml
 	@for d in $(APIDIRS); do $(TOOL) oapi-codegen -config $$d/config.yaml -o $$d/api.gen.go $(API); done
 	@$(GO) test ./pkg/params -run TestReference -update >/dev/null
-	@$(GO) test ./pkg/params/admission -run TestTemplate -update >/dev/null
-	@cd test/deploy && $(GO) test . -run TestGenerated -update >/dev/null
 	@$(GO) test ./test/docs -run TestDescriptorSet -update >/dev/null
 	@$(GO) test ./cmd/cosi-sanity -run README -update >/dev/null
 	@$(GO) test ./pkg/params/admission -run TestTemplate -update >/dev/null
