@@ -87,11 +87,11 @@ bench-empty: build ## measure the deletion of a full bucket beside a bare loop, 
 generate: ## write all that is generated, without a network
 	@$(TOOL) buf generate --template pkg/cosipb/buf.gen.yaml
 	@for d in $(APIDIRS); do $(TOOL) oapi-codegen -config $$d/config.yaml -o $$d/api.gen.go $(API); done
-	@$(GO) test ./pkg/params -run TestReference -update >/dev/null
-	@$(GO) test ./test/docs -run TestDescriptorSet -update >/dev/null
-	@$(GO) test ./cmd/cosi-sanity -run README -update >/dev/null
-	@$(GO) test ./pkg/params/admission -run TestTemplate -update >/dev/null
-	@cd test/deploy && $(GO) test . -run 'TestGenerated|TestGuideQuotes' -update >/dev/null
+	@$(GO) test ./pkg/params -run TestReference -update | sed '/^ok/d'
+	@$(GO) test ./test/docs -run TestDescriptorSet -update | sed '/^ok/d'
+	@$(GO) test ./cmd/cosi-sanity -run README -update | sed '/^ok/d'
+	@$(GO) test ./pkg/params/admission -run TestTemplate -update | sed '/^ok/d'
+	@cd test/deploy && $(GO) test . -run 'TestGenerated|TestGuideQuotes' -update | sed '/^ok/d'
 
 .PHONY: verify
 verify: ## prove that nothing generated is stale and that the code is tidy
