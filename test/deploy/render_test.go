@@ -166,8 +166,8 @@ func checkBinding(t *testing.T, name, document string, inSecrets bool) {
 	}
 }
 
-// Pods are started again when the configuration or a Secret that it names has
-// changed, and not otherwise.
+// Pods are started again when the configuration has changed, and not otherwise:
+// credentials are read again by the driver itself.
 func TestRollout(t *testing.T) {
 	t.Parallel()
 	annotations := func(v values, secrets ...runtime.Object) map[string]string {
@@ -177,22 +177,24 @@ func TestRollout(t *testing.T) {
 		}
 		return deployment(t, files).Spec.Template.Annotations
 	}
-	secret := func(token string) runtime.Object {
+	secret := func(name, holds string) runtime.Object {
 		return &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "v1", "kind": "Secret",
-			"metadata": map[string]any{"name": "main", "namespace": namespace}, "data": map[string]any{"token": token},
+			"metadata": map[string]any{"name": name, "namespace": namespace}, "data": map[string]any{"holds": holds},
 		}}
 	}
-	base := annotations(minimal(), secret("YQ=="))
-	if !maps.Equal(base, annotations(with(minimal(), "driver.resources", values{}), secret("YQ=="))) {
-		t.Error("the pods' annotations change by themselves")
-	}
-	for name, other := range map[string]map[string]string{
-		"a term":    annotations(with(minimal(), "config.contracts", []any{values{"name": "team-blue", "backend": "main", "suspend": true}}), secret("YQ==")),
-		"the token": annotations(minimal(), secret("Yg==")),
+	base, own := annotations(minimal(), secret("main", "YQ==")), values{"configSecret": "mine"}
+	for name, c := range map[string]struct {
+		before, after map[string]string
+		again         bool
+	}{
+		"resources":                    {base, annotations(with(minimal(), "driver.resources", values{}), secret("main", "YQ==")), false},
+		"a term":                       {base, annotations(with(minimal(), "config.contracts", []any{values{"name": "team-blue", "backend": "main", "suspend": true}}), secret("main", "YQ==")), true},
+		"the token":                    {base, annotations(minimal(), secret("main", "Yg==")), false},
+		"a configuration of one's own": {annotations(own, secret("mine", "YQ==")), annotations(own, secret("mine", "Yg==")), true},
 	} {
-		if maps.Equal(base, other) {
-			t.Errorf("%s has changed and the pods' annotations have not: %v", name, base)
+		if again := !maps.Equal(c.before, c.after); again != c.again {
+			t.Errorf("%s has changed; the pods start again: %v", name, again)
 		}
 	}
 }
