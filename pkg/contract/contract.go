@@ -101,7 +101,8 @@ type Restorer interface {
 	// RestoreKey compares a key, which was issued with scope, and returns what is
 	// not as IssueKey leaves it: [KeyInactive], [KeyPolicy]. With write that is
 	// put right; the key and its secret stay the same. It makes no more than one
-	// read beyond those of ListKeys. While the contract is suspended there is
+	// read beyond those of ListKeys, or one for each bucket of the scope where
+	// their policies hold the limits. While the contract is suspended there is
 	// nothing to put right. NotFound if the key is not there, Unsupported if the
 	// service does not tell.
 	RestoreKey(ctx context.Context, contract, slot, accessKeyID string, scope *Scope, write bool) (differing []string, err error)

@@ -6,17 +6,18 @@ import (
 	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 )
 
 // Key is a key of an access, as whoever operates the service finds it.
-type Key struct{ Contract, Slot, AccessKeyID string }
+type Key struct{ Contract, Slot, AccessKeyID, Bucket string }
 
 // Operator does, with the service's own means, what a driver does not expect.
 type Operator struct {
-	// Stop are the ways to stop a key, by name.
+	// Stop are the ways to stop a key, by name; none if the service has none.
 	Stop map[string]func(t *testing.T, k Key)
-	// Widen lets a key do everything in all of its contract.
+	// Widen lets a key, which may only read, write too.
 	Widen func(t *testing.T, k Key)
 	// Drop takes from a key all that it may do.
 	Drop func(t *testing.T, k Key)
@@ -31,11 +32,12 @@ func testRestoreKey(e *env) {
 		return
 	}
 	t := e.sign()
-	own, sibling := t.bucket(), t.bucket()
-	req := t.request(own)
+	b := t.bucket()
+	e.must(e.put(t.client(t.key), b, "o"))
+	req := t.request(b)
+	req.Scope.Buckets[0].Mode = cosi.ReadOnly
 	pair := e.issue(req)
 	app := t.client(pair)
-	e.allowed("put", e.put(app, own, "o"))
 	restore := func(write bool) []string {
 		e.Helper()
 		differing, err := restorer.RestoreKey(e.Context(), t.Name, req.Slot, pair.AccessKeyID, req.Scope, write)
@@ -44,8 +46,8 @@ func testRestoreKey(e *env) {
 	}
 	asIssued := func(when string) {
 		e.Helper()
-		e.settles(when+": put into its bucket", func() bool { return e.put(app, own, "o") == nil })
-		e.settles(when+": put into another bucket is refused", func() bool { return isRefused(e.put(app, sibling, "o")) })
+		e.settles(when+": get", func() bool { return e.get(app, b, "o") == nil })
+		e.settles(when+": put is refused", func() bool { return isRefused(e.put(app, b, "of-a-reader")) })
 		if differing := restore(false); len(differing) > 0 {
 			e.Errorf("%s: %q differ", when, differing)
 		}
@@ -60,8 +62,8 @@ func testRestoreKey(e *env) {
 		e.Errorf("%d calls for a key that is as it was issued, want at most %d", n, most)
 	}
 
-	refused := func() bool { return isRefused(e.put(app, own, "o")) }
-	wide := func() bool { return e.put(app, sibling, "o") == nil }
+	refused := func() bool { return isRefused(e.get(app, b, "o")) }
+	wide := func() bool { return e.put(app, b, "of-a-reader") == nil }
 	type change struct {
 		do     func(*testing.T, Key)
 		want   string
@@ -75,7 +77,7 @@ func testRestoreKey(e *env) {
 		changes["stopped "+name] = change{stop, contract.KeyInactive, refused}
 	}
 	for name, c := range changes {
-		c.do(e.T, Key{t.Name, req.Slot, pair.AccessKeyID})
+		c.do(e.T, Key{t.Name, req.Slot, pair.AccessKeyID, b})
 		e.settles(name, c.effect)
 		for _, write := range []bool{false, false, true} { // what is only read stays
 			if differing := restore(write); !slices.Contains(differing, c.want) {
@@ -90,9 +92,9 @@ func testRestoreKey(e *env) {
 	}
 
 	for what, k := range map[string]Key{
-		"a key that is not there":  {t.Name, req.Slot, "AKNOTTHERE"},
-		"a slot that is not there": {t.Name, label("none"), pair.AccessKeyID},
-		"a contract that is none":  {label("none"), req.Slot, pair.AccessKeyID},
+		"a key that is not there":  {t.Name, req.Slot, "AKNOTTHERE", b},
+		"a slot that is not there": {t.Name, label("none"), pair.AccessKeyID, b},
+		"a contract that is none":  {label("none"), req.Slot, pair.AccessKeyID, b},
 	} {
 		_, err := restorer.RestoreKey(e.Context(), k.Contract, k.Slot, k.AccessKeyID, req.Scope, true)
 		e.kind(what, err, fault.NotFound)
@@ -105,7 +107,7 @@ func testRestoreKey(e *env) {
 	if differing := restore(true); len(differing) > 0 {
 		e.Errorf("%q differ under a contract that is suspended", differing)
 	}
-	e.dead("put under a contract that is suspended", func() error { return e.put(app, own, "o") })
+	e.dead("get under a contract that is suspended", func() error { return e.get(app, b, "o") })
 	_, err = e.ensure(contract.Spec{Name: t.Name, Owner: Owner})
 	e.must(err)
 	asIssued("resumed")
