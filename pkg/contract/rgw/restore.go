@@ -81,7 +81,17 @@ func (p *Provider) restoreKey(ctx context.Context, name, slot, accessKeyID strin
 		}
 	}
 	if denied {
-		err = p.calls.deleteUserPolicy(ctx, uid, suspendPolicy)
+		if err := p.calls.deleteUserPolicy(ctx, uid, suspendPolicy); err != nil {
+			return differing, err
+		}
+	}
+	if !denied && !have.suspended() {
+		return differing, nil
+	}
+	// The contract may have been suspended meanwhile, and this key's part of that
+	// was just undone.
+	if owner, err = p.calls.getUser(ctx, userID(name, cosi.ContractSlot)); err == nil && owner.suspended() {
+		err = p.calls.putUserPolicy(ctx, uid, suspendPolicy, denyAll())
 	}
 	return differing, err
 }
