@@ -19,9 +19,10 @@ import (
 
 // Between two calls of a sidecar, which may be months apart, a driver can look
 // by itself whether what it made is still as the journal says. What it finds,
-// it brings back as a repeated call would, and nothing else: objects are not
-// read, and what was adopted, has lost its mark or was stopped by somebody on
-// purpose is reported and left alone.
+// it brings back as a repeated call would, with the keys that were stopped or
+// may do something else, and nothing more: objects are not read, and what was
+// adopted, has lost its mark or was suspended as a contract is reported and left
+// alone.
 
 // Finding is one thing that is not as the journal says.
 type Finding struct {
