@@ -95,6 +95,25 @@ type Meter interface {
 	Usage(ctx context.Context, name string) (Usage, error)
 }
 
+// Restorer is implemented by a provider whose service lets others stop a key, or
+// change what it may do.
+type Restorer interface {
+	// RestoreKey compares a key, which was issued with scope, and returns what is
+	// not as IssueKey leaves it: [KeyInactive], [KeyPolicy]. With write that is
+	// put right; the key and its secret stay the same. It makes no more than one
+	// read beyond those of ListKeys, or one for each bucket of the scope where
+	// their policies hold the limits. While the contract is suspended there is
+	// nothing to put right. NotFound if the key is not there, Unsupported if the
+	// service does not tell.
+	RestoreKey(ctx context.Context, contract, slot, accessKeyID string, scope *Scope, write bool) (differing []string, err error)
+}
+
+// What RestoreKey finds.
+const (
+	KeyInactive = "key-inactive" // the key is stopped
+	KeyPolicy   = "key-policy"   // what it may do is not its scope
+)
+
 // Usage is what is used of a contract; nil is what the service does not count.
 type Usage struct {
 	Buckets, Keys, Bytes, Objects *int64

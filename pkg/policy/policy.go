@@ -192,6 +192,17 @@ func plain(v any) any {
 	return v
 }
 
+// Same reports whether two texts are documents that say the same; "" is one
+// that says nothing.
+func Same(a, b string) bool {
+	x, err := Parse(a)
+	if err != nil {
+		return false
+	}
+	y, err := Parse(b)
+	return err == nil && equal(json.RawMessage(x.String()), json.RawMessage(y.String()))
+}
+
 // Empty reports whether there is no statement.
 func (d *Document) Empty() bool { return len(d.statements) == 0 }
 

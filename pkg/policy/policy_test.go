@@ -211,3 +211,24 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// What a service writes otherwise says the same; what it says otherwise does not.
+func TestSame(t *testing.T) {
+	t.Parallel()
+	const written = `{"Version":"2012-10-17","Statement":[{"Sid":"a","Effect":"Allow","Action":["s3:GetObject","s3:PutObject"],"Resource":["r"]}]}`
+	for text, want := range map[string]bool{
+		written: true,
+		`{"Statement":{"Resource":"r","Action":["s3:PutObject","s3:GetObject"],"Effect":"Allow","Sid":"a"},"Version":"2012-10-17"}`: true,
+		strings.Replace(written, "Allow", "Deny", 1):                 false,
+		strings.Replace(written, "s3:PutObject", "s3:*", 1):          false,
+		strings.Replace(written, "2012-10-17", "2008-10-17", 1):      false,
+		strings.Replace(written, "}]}", `},{"Effect":"Allow"}]}`, 1): false,
+		strings.Replace(written, `"Sid"`, `"Condition":{},"Sid"`, 1): false,
+		"":  false,
+		"x": false,
+	} {
+		if policy.Same(text, written) != want {
+			t.Errorf("%s says the same as what was written: %v, want %v", text, !want, want)
+		}
+	}
+}

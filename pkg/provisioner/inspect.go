@@ -3,6 +3,7 @@ package provisioner
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"time"
 
@@ -18,14 +19,16 @@ import (
 
 // Between two calls of a sidecar, which may be months apart, a driver can look
 // by itself whether what it made is still as the journal says. What it finds,
-// it brings back as a repeated call would, and nothing else: objects are not
-// read, and what was adopted, has lost its mark or was stopped by somebody on
-// purpose is reported and left alone.
+// it brings back as a repeated call would, with the keys that were stopped or
+// may do something else, and nothing more: objects are not read, and what was
+// adopted, has lost its mark or was suspended as a contract is reported and left
+// alone.
 
 // Finding is one thing that is not as the journal says.
 type Finding struct {
 	// What names it: an option of a bucket, or "bucket", "mark", "key",
-	// "key-inactive", "contract", "suspended" or "contract-" and a term.
+	// "key-inactive", "key-policy", "contract", "suspended" or "contract-" and a
+	// term.
 	What string
 	// Repaired says that it was brought back.
 	Repaired bool
@@ -114,7 +117,8 @@ func (p *Provisioner) inspectLostBucket(ctx context.Context, record *journal.Buc
 // InspectAccount compares the key of an access with its record. A service that
 // takes the keys it is given gets one that is gone again, with its limits. At
 // any other nothing is repaired: a new key is of use to nobody until the access
-// is asked for again.
+// is asked for again. A key that was stopped, or may do something else than its
+// record says, is brought back where the service allows that.
 func (p *Provisioner) InspectAccount(ctx context.Context, id cosi.AccountID, repair bool) ([]Finding, error) {
 	unlock, err := p.locks.acquire(ctx, shared("contract", id.ContractID), exclusive("account", id))
 	if err != nil {
@@ -131,6 +135,12 @@ func (p *Provisioner) InspectAccount(ctx context.Context, id cosi.AccountID, rep
 	backend, known := p.Backends[id.Backend]
 	if !known {
 		return nil, noBackend(id.ContractID)
+	}
+	if restorer, ok := backend.Provider.(contract.Restorer); ok {
+		found, err := p.inspectKey(ctx, restorer, record, repair)
+		if !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Unsupported) {
+			return found, err
+		}
 	}
 	var keys []contract.KeyInfo
 	err = p.ask(ctx, id.Backend, func(ctx context.Context) (err error) {
@@ -154,6 +164,41 @@ func (p *Provisioner) InspectAccount(ctx context.Context, id cosi.AccountID, rep
 		return []Finding{{What: "key-inactive", Why: inactiveIsLeft}}, nil
 	}
 	return nil, nil
+}
+
+// inspectKey compares a key with its record. NotFound if it is not there.
+func (p *Provisioner) inspectKey(ctx context.Context, restorer contract.Restorer, record *journal.Account, repair bool) ([]Finding, error) {
+	restore := func(write bool) (differing []string, err error) {
+		err = p.ask(ctx, record.ID.Backend, func(ctx context.Context) error {
+			differing, err = restorer.RestoreKey(ctx, record.ID.Contract, record.ID.Account, record.Issued.AccessKeyID, scopeOf(record), write)
+			return err
+		})
+		return differing, err
+	}
+	differing, err := restore(false)
+	if err != nil || len(differing) == 0 {
+		return nil, err
+	}
+	// Another process may have changed the access, and the key with it.
+	looked := *record
+	if err := p.readAgain(ctx, record); err != nil || record.Phase != journal.Done || !reflect.DeepEqual(looked.Grant, record.Grant) || looked.Issued != record.Issued {
+		return nil, err
+	}
+	var found []Finding
+	for _, what := range differing {
+		found = append(found, Finding{What: what})
+	}
+	if !repair {
+		return found, nil
+	}
+	if _, err := restore(true); err != nil {
+		return found, err
+	}
+	for i := range found {
+		found[i].Repaired = true
+		p.Repaired(found[i].What)
+	}
+	return found, nil
 }
 
 // inspectLostKey gives the service the key that it has lost.

@@ -174,7 +174,7 @@ func (l *life) refused() {
 	l.Helper()
 	var answer smithy.APIError
 	err := l.use()
-	if !errors.As(err, &answer) || !slices.Contains([]string{"AccessDenied", "InvalidAccessKeyId"}, answer.ErrorCode()) {
+	if !errors.As(err, &answer) || !slices.Contains([]string{"AccessDenied", "InvalidAccessKeyId", "UserSuspended"}, answer.ErrorCode()) {
 		l.Errorf("a request with the revoked key: got %v, want a refusal", err)
 	}
 }

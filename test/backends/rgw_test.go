@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/iam"
+
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/contracttest"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/rgw"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
@@ -101,7 +104,45 @@ func TestRGWConformance(t *testing.T) {
 		Refused: service(func() secret.KeyPair {
 			return secret.KeyPair{AccessKeyID: ceph.AccessKeyID, SecretAccessKey: secret.New("wrong")}
 		}),
-		Secrets: []string{ceph.Secret},
-		Logs:    ceph.Log,
+		Secrets:  []string{ceph.Secret},
+		Logs:     ceph.Log,
+		Operator: operator(),
 	})
+}
+
+// operator changes the users of accesses, with radosgw-admin and the IAM API.
+func operator() *contracttest.Operator {
+	must := func(t *testing.T, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	api := iam.New(iam.Options{
+		BaseEndpoint: &ceph.URL, Region: "us-east-1",
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: ceph.AccessKeyID, SecretAccessKey: ceph.Secret}, nil
+		}),
+	})
+	user := func(k contracttest.Key) string { return tenantOf(k.Contract) + "$" + k.Slot }
+	put := func(t *testing.T, k contracttest.Key, name, effect string) {
+		t.Helper()
+		_, err := api.PutUserPolicy(t.Context(), &iam.PutUserPolicyInput{UserName: aws.String(user(k)), PolicyName: &name,
+			PolicyDocument: aws.String(`{"Version":"2012-10-17","Statement":[{"Effect":"` + effect + `","Action":["s3:*"],"Resource":["*"]}]}`)})
+		must(t, err)
+	}
+	return &contracttest.Operator{
+		Stop: map[string]func(*testing.T, contracttest.Key){
+			"with its user": func(t *testing.T, k contracttest.Key) {
+				_, err := ceph.Admin(t.Context(), "user", "suspend", "--uid", user(k))
+				must(t, err)
+			},
+			"as a contract is": func(t *testing.T, k contracttest.Key) { put(t, k, "contract-cosi-driver-suspended", "Deny") },
+		},
+		Widen: func(t *testing.T, k contracttest.Key) { put(t, k, "contract-cosi-driver", "Allow") },
+		Drop: func(t *testing.T, k contracttest.Key) { // release 16 does it with every change of a user
+			_, err := ceph.Admin(t.Context(), "user", "modify", "--uid", user(k), "--email", label("e")+"@example.com")
+			must(t, err)
+		},
+	}
 }

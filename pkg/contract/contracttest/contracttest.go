@@ -53,6 +53,9 @@ type Harness struct {
 	Slow func(t *testing.T) Service
 	// Secrets are the administration credentials, which nobody may be told.
 	Secrets []string
+	// Operator changes keys past the provider, for one that restores them; nil
+	// for any other.
+	Operator *Operator
 	// Lacks are bounds that the provider can pass on and this server refuses.
 	Lacks contract.QuotaKinds
 	// Logs is all that the provider and what it uses have logged; it may be nil.
@@ -73,6 +76,7 @@ var tests = map[string]func(*env){
 	"Rotation":          testRotation,
 	"KeyLimit":          testKeyLimit,
 	"Revoke":            testRevoke,
+	"RestoreKey":        testRestoreKey,
 	"ListKeys":          testListKeys,
 	"DeleteContract":    testDeleteContract,
 	"ContractKey":       testContractKey,

@@ -61,9 +61,7 @@ func (p *Provider) issueKey(ctx context.Context, req contract.IssueKeyRequest) (
 		}
 	}
 	// The policy comes before the key: a key never reaches more than it should.
-	if _, err := try(ctx, p, "PutUserPolicy", req.Contract, true, func(ctx context.Context, as func(*iam.Options)) (*iam.PutUserPolicyOutput, error) {
-		return p.iam.PutUserPolicy(ctx, &iam.PutUserPolicyInput{UserName: &user, PolicyName: aws.String(policyName), PolicyDocument: &document}, as)
-	}); err != nil {
+	if err := p.putPolicy(ctx, req.Contract, user, document); err != nil {
 		return secret.KeyPair{}, gone(err, req.Slot)
 	}
 	out, err := try(ctx, p, "CreateAccessKey", req.Contract, false, func(ctx context.Context, as func(*iam.Options)) (*iam.CreateAccessKeyOutput, error) {
@@ -77,6 +75,14 @@ func (p *Provider) issueKey(ctx context.Context, req contract.IssueKeyRequest) (
 	}
 	pair := secret.KeyPair{AccessKeyID: aws.ToString(out.AccessKey.AccessKeyId), SecretAccessKey: secret.New(aws.ToString(out.AccessKey.SecretAccessKey))}
 	return pair, p.accepted(ctx, pair, req)
+}
+
+// putPolicy writes a user's policy.
+func (p *Provider) putPolicy(ctx context.Context, name, user, document string) error {
+	_, err := try(ctx, p, "PutUserPolicy", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.PutUserPolicyOutput, error) {
+		return p.iam.PutUserPolicy(ctx, &iam.PutUserPolicyInput{UserName: &user, PolicyName: aws.String(policyName), PolicyDocument: &document}, as)
+	})
+	return err
 }
 
 // gone tells a user that was there a moment ago from a contract that is not:

@@ -49,6 +49,14 @@ var (
 	}
 )
 
+// policyOf is the policy of the user that has a key.
+func policyOf(scope *contract.Scope) (string, error) {
+	if scope == nil {
+		return ownPolicy(), nil
+	}
+	return scopedPolicy(*scope)
+}
+
 // scopedPolicy is the policy of a user whose key is limited to scope.
 // FailedPrecondition if radosgw's policies have no words for it.
 func scopedPolicy(scope contract.Scope) (string, error) {

@@ -340,12 +340,10 @@ func (p *Provider) issueKey(ctx context.Context, req contract.IssueKeyRequest) (
 	if own := req.Slot == cosi.ContractSlot; own != (req.Scope == nil) {
 		return secret.KeyPair{}, fault.New(fault.Unsupported, "a Ceph gateway's keys to all of a contract are those of slot %s, and no others", cosi.ContractSlot)
 	}
-	uid, limits := userID(req.Contract, req.Slot), ownPolicy()
-	if req.Scope != nil {
-		var err error
-		if limits, err = scopedPolicy(*req.Scope); err != nil {
-			return secret.KeyPair{}, err
-		}
+	uid := userID(req.Contract, req.Slot)
+	limits, err := policyOf(req.Scope)
+	if err != nil {
+		return secret.KeyPair{}, err
 	}
 	owner, err := p.calls.getUser(ctx, userID(req.Contract, cosi.ContractSlot))
 	if err != nil {
@@ -468,7 +466,7 @@ func (p *Provider) keysOf(ctx context.Context, name, slot string) ([]contract.Ke
 	if err != nil || !slices.Contains(policies, grantPolicy) {
 		return nil, err
 	}
-	return infos(u.Keys, slot, !slices.Contains(policies, suspendPolicy)), nil
+	return infos(u.Keys, slot, !u.suspended() && !slices.Contains(policies, suspendPolicy)), nil
 }
 
 func infos(keys []key, slot string, active bool) []contract.KeyInfo {

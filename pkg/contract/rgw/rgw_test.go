@@ -211,6 +211,37 @@ func TestRegion(t *testing.T) {
 	}
 }
 
+// A contract that is suspended while a key is restored has that key stopped
+// again.
+func TestSuspendedMeanwhile(t *testing.T) {
+	t.Parallel()
+	ownerReads := 0
+	denied := true // whether the access has the policy that denies all
+	p := gateway(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = r.ParseForm()
+		switch uid, action := r.FormValue("uid"), r.FormValue("Action"); {
+		case uid == userID("c", cosi.ContractSlot):
+			_, _ = fmt.Fprintf(w, `{"suspended":%d}`, ownerReads) // 0, and then 1
+			ownerReads++
+		case uid != "":
+			_, _ = fmt.Fprint(w, `{"keys":[{"access_key":"ck1"}]}`)
+		case action == "ListUserPolicies":
+			_, _ = fmt.Fprintf(w, `<R><ListUserPoliciesResult><PolicyNames><member>%s</member></PolicyNames></ListUserPoliciesResult></R>`, suspendPolicy)
+		case action == "DeleteUserPolicy":
+			denied = false
+		case action == "PutUserPolicy" && r.FormValue("PolicyName") == suspendPolicy:
+			denied = r.FormValue("PolicyDocument") == denyAll()
+		}
+	})
+	scope := contract.Scope{Buckets: []contract.BucketScope{{Bucket: "b", Mode: cosi.ReadWrite}}}
+	if _, err := p.RestoreKey(t.Context(), "c", "s", "ck1", &scope, true); err != nil {
+		t.Fatal(err)
+	}
+	if !denied || ownerReads != 2 {
+		t.Errorf("a key of a suspended contract can be used; its contract was looked at %d times", ownerReads)
+	}
+}
+
 func FuzzMark(f *testing.F) {
 	f.Add("Team A", "cluster", "eu")
 	f.Add(" [contract-cosi-driver owner=x]", "a]b [contract-cosi-driver owner=", "")

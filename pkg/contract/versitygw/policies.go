@@ -44,8 +44,7 @@ const rewrites = 4
 // what the scope says.
 func (p *Provider) grant(ctx context.Context, owner string, req contract.IssueKeyRequest, principals []string) error {
 	for _, b := range req.Scope.Buckets {
-		scope := contract.Scope{Buckets: []contract.BucketScope{b}, SourceAddresses: req.Scope.SourceAddresses}
-		want, err := policy.AWS().Allow(sidOf(scope), scope, principals...)
+		want, err := allow(b, req.Scope, principals)
 		if err != nil {
 			return err
 		}
@@ -57,6 +56,12 @@ func (p *Provider) grant(ctx context.Context, owner string, req contract.IssueKe
 		}
 	}
 	return nil
+}
+
+// allow are the statements for a bucket of a scope.
+func allow(b contract.BucketScope, scope *contract.Scope, principals []string) ([]policy.Statement, error) {
+	one := contract.Scope{Buckets: []contract.BucketScope{b}, SourceAddresses: scope.SourceAddresses}
+	return policy.AWS().Allow(sidOf(one), one, principals...)
 }
 
 // sidOf is the same for all keys that may do the same, which so share their
@@ -130,15 +135,14 @@ func with(statements, more []policy.Statement) []policy.Statement {
 func (p *Provider) edit(ctx context.Context, owner, bucket string, change func([]policy.Statement) []policy.Statement) error {
 	defer p.editing.lock(bucket)()
 	keeper := policy.AWS().Owner(bucket, owner)
-	mine := func(sid string) bool { return policy.Own(sid) && sid != keeper.Sid }
 	dead, healing := func(string) bool { return false }, false
 	for range rewrites {
 		doc, err := p.policyOf(ctx, bucket)
 		if err != nil {
 			return err
 		}
-		want := change(without(doc.Statements(mine), dead))
-		if doc.HasExactly(mine, want) {
+		want := change(without(doc.Statements(ofKeys), dead))
+		if doc.HasExactly(ofKeys, want) {
 			return nil
 		}
 		doc.Remove(policy.Own)
@@ -174,6 +178,11 @@ func (p *Provider) edit(ctx context.Context, owner, bucket string, change func([
 
 // attributeBytes is what fits into an extended attribute on every file system.
 const attributeBytes = 3 << 10
+
+// ofKeys tells the Sids of the statements that let keys do something.
+func ofKeys(sid string) bool {
+	return policy.Own(sid) && sid != policy.AWS().Owner("", "").Sid
+}
 
 func (p *Provider) policyOf(ctx context.Context, bucket string) (*policy.Document, error) {
 	text, err := p.client.call(ctx, "GetBucketPolicy", http.MethodGet, p.address(bucket), url.Values{"policy": {""}}, nil)

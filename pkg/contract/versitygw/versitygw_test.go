@@ -1,8 +1,13 @@
 package versitygw_test
 
 import (
+	"context"
 	"net/http"
+	"strings"
 	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/contracttest"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/versitygw"
@@ -50,8 +55,32 @@ func TestConformance(t *testing.T) {
 		return contracttest.Service{Provider: p, Lose: line.Lose, Calls: func() int { return len(line.Calls()) }}
 	}
 	contracttest.Run(t, contracttest.Harness{
-		Open:    func(t *testing.T) contracttest.Service { return open(t, gateway.Secret) },
-		Refused: func(t *testing.T) contracttest.Service { return open(t, "wrong") },
-		Secrets: []string{gateway.Secret},
+		Open:     func(t *testing.T) contracttest.Service { return open(t, gateway.Secret) },
+		Refused:  func(t *testing.T) contracttest.Service { return open(t, "wrong") },
+		Secrets:  []string{gateway.Secret},
+		Operator: operator(gateway),
 	})
+}
+
+// operator changes the policies of buckets, as root.
+func operator(gateway *harness.VersityGW) *contracttest.Operator {
+	root := s3.New(s3.Options{
+		BaseEndpoint: &gateway.S3, Region: harness.VersityGWRegion, UsePathStyle: true,
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: gateway.AccessKeyID, SecretAccessKey: gateway.Secret}, nil
+		}),
+	})
+	return &contracttest.Operator{
+		Widen: func(t *testing.T, k contracttest.Key) {
+			have, err := root.GetBucketPolicy(t.Context(), &s3.GetBucketPolicyInput{Bucket: &k.Bucket})
+			must(t, err)
+			wide := strings.ReplaceAll(aws.ToString(have.Policy), `"s3:GetObject"`, `"s3:GetObject","s3:PutObject"`)
+			_, err = root.PutBucketPolicy(t.Context(), &s3.PutBucketPolicyInput{Bucket: &k.Bucket, Policy: &wide})
+			must(t, err)
+		},
+		Drop: func(t *testing.T, k contracttest.Key) {
+			_, err := root.DeleteBucketPolicy(t.Context(), &s3.DeleteBucketPolicyInput{Bucket: &k.Bucket})
+			must(t, err)
+		},
+	}
 }

@@ -1,0 +1,61 @@
+package versitygw
+
+import (
+	"context"
+	"slices"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
+)
+
+var _ contract.Restorer = (*Provider)(nil)
+
+// RestoreKey implements contract.Restorer. An account cannot be stopped, so it
+// is the policies of the key's buckets that are read. What other keys may do
+// there, and other people's statements, are left as they are.
+func (p *Provider) RestoreKey(ctx context.Context, name, slot, accessKeyID string, scope *contract.Scope, write bool) ([]string, error) {
+	differing, err := p.restoreKey(ctx, name, slot, accessKeyID, scope, write)
+	return differing, fault.In(err, "key %s of contract %s", slot, name)
+}
+
+func (p *Provider) restoreKey(ctx context.Context, name, slot, accessKeyID string, scope *contract.Scope, write bool) ([]string, error) {
+	if scope == nil { // the contract's own key owns its buckets
+		return nil, fault.New(fault.Unsupported, "a contract's own key has no limits")
+	}
+	all, err := p.accounts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	owner, err := find(all, name)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(all, func(a account) bool { return a.Access == accessKeyID && a.slot(name) == slot }) {
+		return nil, fault.New(fault.NotFound, "the gateway has no account %s", accessKeyID)
+	}
+	this := func(principal string) bool { return principal == accessKeyID }
+	var differing []string
+	for _, b := range scope.Buckets {
+		want, err := allow(b, scope, []string{accessKeyID})
+		if err != nil {
+			return nil, err
+		}
+		change := func(have []policy.Statement) []policy.Statement { return with(without(have, this), want) }
+		doc, err := p.policyOf(ctx, b.Bucket)
+		if err != nil {
+			return nil, err
+		}
+		if doc.HasExactly(ofKeys, change(doc.Statements(ofKeys))) {
+			continue
+		}
+		differing = []string{contract.KeyPolicy}
+		if !write {
+			break
+		}
+		if err := p.edit(ctx, owner.Access, b.Bucket, change); err != nil {
+			return differing, err
+		}
+	}
+	return differing, nil
+}
