@@ -110,6 +110,30 @@ func TestAccount(t *testing.T) {
 	must(t, err)
 }
 
+// A prefix that the gateway's policies cannot name is refused, and one with what
+// release 16 decodes twice is escaped.
+func TestAccountPrefix(t *testing.T) {
+	t.Parallel()
+	s := startSquid(t)
+	p := open(t, s, s.URL, driverSecret)
+	_, err := p.EnsureContract(t.Context(), contract.Spec{Name: "team-a", Owner: "cluster"})
+	must(t, err)
+	issue := func(prefix string) error {
+		_, err := p.IssueKey(t.Context(), contract.IssueKeyRequest{
+			Contract: "team-a", Slot: "s",
+			Scope: &contract.Scope{Buckets: []contract.BucketScope{{Bucket: "logs", Prefix: prefix, Mode: cosi.WriteOnly}}},
+		})
+		return err
+	}
+	if err := issue("a:b/"); !fault.Is(err, fault.FailedPrecondition) || !strings.Contains(err.Error(), "colon") {
+		t.Errorf("a colon: got %v", err)
+	}
+	must(t, issue("a+b%20/"))
+	if !strings.Contains(s.policy, `logs/a\u002bb\u002520/*`) {
+		t.Errorf("the policy is sent as %s", s.policy)
+	}
+}
+
 // What somebody else has made is left alone.
 func TestForeignAccounts(t *testing.T) {
 	t.Parallel()

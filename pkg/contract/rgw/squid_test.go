@@ -45,6 +45,7 @@ type squid struct {
 	users    map[string]*squidUser    // of the Admin Ops API, by uid
 	keyOf    map[string]string        // the account of a key, by its id
 	bucketOf map[string]string        // the account of a bucket, by its name
+	policy   string                   // the last that was put
 }
 
 type squidAccount struct {
@@ -365,6 +366,8 @@ func (s *squid) note(rootKeyID string, form url.Values, text []byte) {
 	defer s.mu.Unlock()
 	a := s.accounts[s.keyOf[rootKeyID]]
 	switch form.Get("Action") {
+	case "PutUserPolicy":
+		s.policy = form.Get("PolicyDocument")
 	case "CreateUser":
 		a.within[form.Get("UserName")] = true
 	case "DeleteUser":
