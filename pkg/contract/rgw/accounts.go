@@ -37,7 +37,10 @@ type Accounts struct {
 	within    iam.Config // but for the credentials
 }
 
-var _ contract.Provider = (*Accounts)(nil)
+var (
+	_ contract.Provider = (*Accounts)(nil)
+	_ contract.Restorer = (*Accounts)(nil)
+)
 
 // maxKeys is how many keys of an access there can be: what a rotation needs,
 // and less than the gateway's own bound, 4.
@@ -276,4 +279,13 @@ func (p *Accounts) RevokeKey(ctx context.Context, name, slot, accessKeyID string
 		return fault.In(err, "contract %s: key %s", name, slot)
 	}
 	return within.RevokeKey(ctx, name, slot, accessKeyID)
+}
+
+// RestoreKey implements contract.Restorer.
+func (p *Accounts) RestoreKey(ctx context.Context, name, slot, accessKeyID string, scope *contract.Scope, write bool) ([]string, error) {
+	within, err := p.account(ctx, name)
+	if err != nil {
+		return nil, fault.In(err, "key %s of contract %s", slot, name)
+	}
+	return within.RestoreKey(ctx, name, slot, accessKeyID, scope, write)
 }
