@@ -43,10 +43,10 @@ var levels = map[string]int{
 	"pkg/contract/contractapi": 4,
 	"pkg/contract/versitygw":   4,
 	"pkg/contract/iam":         4,
-	"pkg/contract/rgw":         4,
 
 	"pkg/provisioner":           5,
 	"pkg/contract/trial":        5,
+	"pkg/contract/rgw":          5, // an account is pkg/contract/iam's
 	"pkg/contract/contracttest": 5, // it makes buckets as the driver does
 
 	"pkg/server":          6,

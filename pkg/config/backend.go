@@ -33,7 +33,7 @@ type Backend struct {
 	// IAM configures type iam.
 	IAM *IAM `yaml:"iam,omitempty"`
 	// RGW configures type rgw.
-	RGW *Gateway `yaml:"rgw,omitempty"`
+	RGW *RGW `yaml:"rgw,omitempty"`
 	// VersityGW configures type versitygw.
 	VersityGW *Gateway `yaml:"versitygw,omitempty"`
 }
@@ -104,6 +104,16 @@ type Gateway struct {
 	SettleTime time.Duration `yaml:"settleTime,omitempty"`
 }
 
+// RGW reaches a Ceph object gateway.
+type RGW struct {
+	Gateway `yaml:",inline"`
+	// Accounts makes a contract an account of the gateway, which Squid and later
+	// releases have, and not a tenant. It can never change for a contract that
+	// is signed. The key's user then needs the capabilities accounts=* and
+	// users=*, or, at Squid, the flag admin.
+	Accounts bool `yaml:"accounts,omitempty"`
+}
+
 // IAM reaches a service that speaks AWS's IAM API, and says how it differs.
 type IAM struct {
 	// URL is the IAM API's address.
@@ -162,10 +172,17 @@ func (b *Backend) setDefaults() {
 		def(&i.Dialect.SourceAddressKey, "aws:SourceIp")
 		def(&i.Dialect.PrefixKey, "s3:prefix")
 	}
-	for _, g := range []*Gateway{b.RGW, b.VersityGW} {
-		if g != nil && len(g.Endpoints) > 0 {
-			def(&g.AdminURL, g.Endpoints[0].URL)
-		}
+	if b.RGW != nil {
+		b.RGW.setDefaults()
+	}
+	if b.VersityGW != nil {
+		b.VersityGW.setDefaults()
+	}
+}
+
+func (g *Gateway) setDefaults() {
+	if len(g.Endpoints) > 0 {
+		def(&g.AdminURL, g.Endpoints[0].URL)
 	}
 }
 

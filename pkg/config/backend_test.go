@@ -25,6 +25,8 @@ func TestBackendsOfEachType(t *testing.T) {
 		"iam":                {"{type: iam, iam: {url: 'https://iam.example.com', " + endpoints + ", credentialsFile: " + key + "}}", ""},
 		"rgw":                {"{type: rgw, rgw: {" + endpoints + ", credentialsFile: " + key + "}}", ""},
 		"versitygw":          {"{type: versitygw, versitygw: {" + endpoints + ", credentialsFile: " + key + "}}", ""},
+		"rgw with accounts":  {"{type: rgw, rgw: {accounts: true, " + endpoints + ", credentialsFile: " + key + "}}", ""},
+		"no accounts":        {"{type: versitygw, versitygw: {accounts: true, " + endpoints + ", credentialsFile: " + key + "}}", "accounts"},
 		"unknown":            {"{type: nfs}", `type: "nfs" is not one of contractapi, iam, rgw, versitygw`},
 		"no section":         {"{type: iam}", "backends[0].iam: missing"},
 		"another's section":  {"{type: rgw, rgw: {" + endpoints + ", credentialsFile: " + key + "}, iam: {}}", "backends[0].iam: the backend is of type rgw"},

@@ -123,14 +123,18 @@ func newContractAPI(c config.ContractAPI, r reach) (contract.Provider, error) {
 	return contractapi.New(contractapi.Config{URL: c.URL, Token: token.Get, KeysReachAll: c.KeysReachAll, HTTP: r.client, Observe: r.observe})
 }
 
-func newRGW(c config.Gateway, r reach) (contract.Provider, error) {
+func newRGW(c config.RGW, r reach) (contract.Provider, error) {
 	key, err := openKey(c.CredentialsFile, r)
 	if err != nil {
 		return nil, err
 	}
-	return rgw.New(rgw.Config{
+	out := rgw.Config{
 		AdminURL: c.AdminURL, Endpoints: config.Storage(c.Endpoints), Credentials: key.Get, Settles: c.SettleTime, HTTP: r.client, Observe: r.observe,
-	}), nil
+	}
+	if c.Accounts {
+		return rgw.NewAccounts(out), nil
+	}
+	return rgw.New(out), nil
 }
 
 func newVersityGW(c config.Gateway, r reach) (contract.Provider, error) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/rgw"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/driver"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
@@ -54,9 +55,15 @@ func TestStorageServices(t *testing.T) {
 	_, text, configurations := services(t)
 	var types []string
 	for _, c := range configurations {
-		types = append(types, c.Backends[0].Type)
-		if _, err := driver.Providers(t.Context(), c); err != nil {
+		b := c.Backends[0]
+		types = append(types, b.Type)
+		providers, err := driver.Providers(t.Context(), c)
+		if err != nil {
 			t.Error(err)
+			continue
+		}
+		if _, is := providers[b.Name].(*rgw.Accounts); is != (b.RGW != nil && b.RGW.Accounts) {
+			t.Errorf("backend %s is served by accounts: %v", b.Name, is)
 		}
 	}
 	for _, kind := range harness.StorageTypes {

@@ -49,6 +49,10 @@ type Config struct {
 	Credentials func(contract string) (secret.KeyPair, error)
 	// Accounts names a contract of each account that there are credentials for.
 	Accounts func() []string
+	// OwnAccounts says that a contract is an account which somebody else has made
+	// for it, and who knows its owner: all buckets of the account are the
+	// contract's, and users get no tags, which such a service need not have.
+	OwnAccounts bool
 	// Path begins the paths of all users, with a slash at both ends.
 	Path string
 	// PermissionsBoundary is the ARN of a policy that bounds every user; "" is none.
@@ -88,7 +92,7 @@ func New(c Config) *Provider {
 // Capabilities implements contract.Provider.
 func (p *Provider) Capabilities() contract.Capabilities {
 	return contract.Capabilities{
-		ScopeBy: contract.ScopeByIdentityPolicy, SeveralBuckets: true, SharedBuckets: true, Labels: true,
+		ScopeBy: contract.ScopeByIdentityPolicy, SeveralBuckets: true, SharedBuckets: !p.OwnAccounts, Labels: !p.OwnAccounts,
 		SourceAddresses: p.Dialect.SourceAddressKey != "", WholeBuckets: p.Dialect.PrefixKey == "",
 		MaxKeysPerSlot: p.MaxKeys, Settles: p.Settles,
 	}
@@ -163,7 +167,10 @@ func (p *Provider) user(ctx context.Context, name, slot string) (*types.User, er
 
 // makeUser makes a slot's user, or finds that it is there.
 func (p *Provider) makeUser(ctx context.Context, name, slot string, tags map[string]string) (user *types.User, existed bool, err error) {
-	in := &iam.CreateUserInput{UserName: aws.String(userOf(name, slot)), Path: aws.String(p.slotPath(name, slot)), Tags: tagList(tags)}
+	in := &iam.CreateUserInput{UserName: aws.String(userOf(name, slot)), Path: aws.String(p.slotPath(name, slot))}
+	if !p.OwnAccounts {
+		in.Tags = tagList(tags)
+	}
 	if p.PermissionsBoundary != "" {
 		in.PermissionsBoundary = &p.PermissionsBoundary
 	}
@@ -208,6 +215,9 @@ func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (cont
 	}
 	if err != nil {
 		return contract.Contract{}, fault.In(err, "contract %s", spec.Name)
+	}
+	if p.OwnAccounts {
+		return p.contractOf(spec.Name, spec.Owner, spec.Region), nil
 	}
 	have := tagMap(user.Tags)
 	if have[ownerTag] != spec.Owner {
@@ -261,8 +271,12 @@ func (p *Provider) deleteContract(ctx context.Context, name string) error {
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return err
 	}
-	if err == nil {
-		buckets, err := p.bucketsOf(ctx, name, tagMap(user.Tags)[ownerTag])
+	if err == nil || p.OwnAccounts {
+		owner := ""
+		if user != nil {
+			owner = tagMap(user.Tags)[ownerTag]
+		}
+		buckets, err := p.bucketsOf(ctx, name, owner)
 		if err != nil {
 			return err
 		}

@@ -110,7 +110,7 @@ func (p *Provider) documentOf(req contract.IssueKeyRequest) (string, error) {
 		return "", err
 	}
 	doc.Set(p.Dialect.Version, statements...)
-	text := doc.String()
+	text := doc.Escaped()
 	if p.MaxPolicyBytes > 0 && len(text) > p.MaxPolicyBytes {
 		return "", fault.New(fault.LimitExceeded, "the policy of a key to %d buckets has %d bytes, and the service takes %d; use several accesses", len(req.Scope.Buckets), len(text), p.MaxPolicyBytes)
 	}

@@ -102,7 +102,8 @@ func (p *Provider) probe(ctx context.Context, pair secret.KeyPair, req contract.
 	return nil // it knows the key: what else is wrong, the application would be told as well
 }
 
-// bucketsOf are those buckets of the account that carry the contract's mark.
+// bucketsOf are those buckets of the account that carry the contract's mark, or
+// all of an account that is the contract's own.
 func (p *Provider) bucketsOf(ctx context.Context, name, owner string) ([]string, error) {
 	pair, err := p.Credentials(name)
 	if err != nil {
@@ -124,6 +125,9 @@ func (p *Provider) bucketsOf(ctx context.Context, name, owner string) ([]string,
 		if in.ContinuationToken = page.ContinuationToken; aws.ToString(in.ContinuationToken) == "" {
 			break
 		}
+	}
+	if p.OwnAccounts {
+		return all, nil
 	}
 	found := make([]bool, len(all))
 	err = each(ctx, all, func(ctx context.Context, i int, b string) error {

@@ -44,6 +44,14 @@ type user struct {
 	Keys        []key        `json:"keys"`
 	Caps        []capability `json:"caps"`
 	Quota       quota        `json:"user_quota"`
+	Admin       any          `json:"admin"` // a string at release 16, a boolean later
+	AccountID   string       `json:"account_id"`
+}
+
+// account is what is read of an account.
+type account struct {
+	Name       string `json:"name"`
+	MaxBuckets int64  `json:"max_buckets"`
 }
 
 // capability is what a user may do at the Admin Ops API.
@@ -66,14 +74,14 @@ type quota struct {
 
 func (c *client) getUser(ctx context.Context, uid string) (user, error) {
 	var u user
-	err := c.admin(ctx, "GetUser", http.MethodGet, "", url.Values{"uid": {uid}}, &u)
+	err := c.admin(ctx, "GetUser", http.MethodGet, "user", "", url.Values{"uid": {uid}}, &u)
 	return u, err
 }
 
 // userOfKey is the user that has a key.
 func (c *client) userOfKey(ctx context.Context, accessKeyID string) (user, error) {
 	var u user
-	err := c.admin(ctx, "GetUser", http.MethodGet, "", url.Values{"access-key": {accessKeyID}}, &u)
+	err := c.admin(ctx, "GetUser", http.MethodGet, "user", "", url.Values{"access-key": {accessKeyID}}, &u)
 	return u, err
 }
 
@@ -86,17 +94,17 @@ func (c *client) createUser(ctx context.Context, uid, accessKeyID string, attrib
 		attributes.Set("access-key", accessKeyID)
 	}
 	var u user
-	err := c.admin(ctx, "CreateUser", http.MethodPut, "", attributes, &u)
+	err := c.admin(ctx, "CreateUser", http.MethodPut, "user", "", attributes, &u)
 	return u, err
 }
 
 func (c *client) modifyUser(ctx context.Context, uid string, attributes url.Values) error {
 	attributes.Set("uid", uid)
-	return c.admin(ctx, "ModifyUser", http.MethodPost, "", attributes, nil)
+	return c.admin(ctx, "ModifyUser", http.MethodPost, "user", "", attributes, nil)
 }
 
 func (c *client) deleteUser(ctx context.Context, uid string) error {
-	return c.admin(ctx, "DeleteUser", http.MethodDelete, "", url.Values{"uid": {uid}}, nil)
+	return c.admin(ctx, "DeleteUser", http.MethodDelete, "user", "", url.Values{"uid": {uid}}, nil)
 }
 
 // listUsers calls each with the id of every user of the cluster.
@@ -109,7 +117,7 @@ func (c *client) listUsers(ctx context.Context, each func(uid string)) error {
 			Truncated bool     `json:"truncated"`
 			Marker    string   `json:"marker"`
 		}
-		if err := c.admin(ctx, "ListUsers", http.MethodGet, "list", query, &page); err != nil {
+		if err := c.admin(ctx, "ListUsers", http.MethodGet, "user", "list", query, &page); err != nil {
 			return err
 		}
 		for _, uid := range page.Keys {
@@ -126,19 +134,42 @@ func (c *client) listUsers(ctx context.Context, each func(uid string)) error {
 // id that the user has gets another secret.
 func (c *client) makeKey(ctx context.Context, uid, accessKeyID string) ([]key, error) {
 	var keys []key
-	err := c.admin(ctx, "CreateKey", http.MethodPut, "key", url.Values{"uid": {uid}, "access-key": {accessKeyID}, "key-type": {"s3"}}, &keys)
+	err := c.admin(ctx, "CreateKey", http.MethodPut, "user", "key", url.Values{"uid": {uid}, "access-key": {accessKeyID}, "key-type": {"s3"}}, &keys)
 	return keys, err
 }
 
 func (c *client) deleteKey(ctx context.Context, uid, accessKeyID string) error {
-	return c.admin(ctx, "DeleteKey", http.MethodDelete, "key", url.Values{"uid": {uid}, "access-key": {accessKeyID}, "key-type": {"s3"}}, nil)
+	return c.admin(ctx, "DeleteKey", http.MethodDelete, "user", "key", url.Values{"uid": {uid}, "access-key": {accessKeyID}, "key-type": {"s3"}}, nil)
 }
 
 func (c *client) setQuota(ctx context.Context, uid string, q quota) error {
-	return c.admin(ctx, "SetQuota", http.MethodPut, "quota", url.Values{
+	return c.admin(ctx, "SetQuota", http.MethodPut, "user", "quota", url.Values{
 		"uid": {uid}, "quota-type": {"user"}, "enabled": {strconv.FormatBool(q.Enabled)},
 		"max-size": {strconv.FormatInt(q.MaxSize, 10)}, "max-objects": {strconv.FormatInt(q.MaxObjects, 10)},
 	}, nil)
+}
+
+func (c *client) getAccount(ctx context.Context, id string) (account, error) {
+	var a account
+	err := c.admin(ctx, "GetAccount", http.MethodGet, "account", "", url.Values{"id": {id}}, &a)
+	return a, err
+}
+
+// createAccount makes an account; Conflict if its id or its name is taken.
+func (c *client) createAccount(ctx context.Context, id string, attributes url.Values) (account, error) {
+	attributes.Set("id", id)
+	var a account
+	err := c.admin(ctx, "CreateAccount", http.MethodPost, "account", "", attributes, &a)
+	return a, err
+}
+
+func (c *client) modifyAccount(ctx context.Context, id string, attributes url.Values) error {
+	attributes.Set("id", id)
+	return c.admin(ctx, "ModifyAccount", http.MethodPut, "account", "", attributes, nil)
+}
+
+func (c *client) deleteAccount(ctx context.Context, id string) error {
+	return c.admin(ctx, "DeleteAccount", http.MethodDelete, "account", "", url.Values{"id": {id}}, nil)
 }
 
 // putUserPolicy writes one of a user's policies.
@@ -189,10 +220,10 @@ func (c *client) iam(ctx context.Context, action, uid string, more url.Values, i
 
 // admin makes a call of the Admin Ops API. Its parameters stand in the query,
 // which radosgw writes into its log: a secret must not be among them.
-func (c *client) admin(ctx context.Context, operation, method, resource string, query url.Values, into any) error {
-	at := "/admin/user?" + query.Encode()
-	if resource != "" {
-		at = "/admin/user?" + resource + "&" + query.Encode()
+func (c *client) admin(ctx context.Context, operation, method, resource, part string, query url.Values, into any) error {
+	at := "/admin/" + resource + "?" + query.Encode()
+	if part != "" {
+		at = "/admin/" + resource + "?" + part + "&" + query.Encode()
 	}
 	return c.call(ctx, operation, method, at, "", into)
 }

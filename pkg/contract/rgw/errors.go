@@ -16,12 +16,18 @@ import (
 //   - DeleteUser of a user who owns buckets is BucketAlreadyExists;
 //   - DeleteKey of a key that is not there is InvalidAccessKeyId, the same as a
 //     call signed with a key that is none. It is never taken for success.
+//
+// Those of accounts are as the sources of Squid and Tentacle have them: an
+// account that is not there is NoSuchKey, one that has users BucketNotEmpty.
 var kinds = map[string]fault.Kind{
 	"UserAlreadyExists":       fault.Conflict,
 	"KeyExists":               fault.Conflict,
+	"AccountAlreadyExists":    fault.Conflict,
 	"NoSuchUser":              fault.NotFound,
+	"NoSuchKey":               fault.NotFound,
 	"NoSuchEntity":            fault.NotFound, // the same of the IAM API
 	"BucketAlreadyExists":     fault.FailedPrecondition,
+	"BucketNotEmpty":          fault.FailedPrecondition,
 	"RequestTimeTooSkewed":    fault.FailedPrecondition,
 	"LimitExceeded":           fault.LimitExceeded,
 	"AccessDenied":            fault.PermissionDenied,
@@ -47,9 +53,11 @@ var kinds = map[string]fault.Kind{
 // cures are what to do, where the code says it.
 var cures = map[string]string{
 	"KeyExists":               "another user has a key of this id",
+	"AccountAlreadyExists":    "another account has this name",
 	"BucketAlreadyExists":     "it still owns buckets; delete them first",
+	"BucketNotEmpty":          "it still has users; delete them first",
 	"RequestTimeTooSkewed":    "set the clock of the driver's node",
-	"AccessDenied":            "check that the driver's user has the capabilities users=* and user-policy=*",
+	"AccessDenied":            "check that the driver's user has the capabilities users=* and user-policy=*, or what accounts need",
 	"InvalidAccessKeyId":      "check the backend's credentialsFile",
 	"SignatureDoesNotMatch":   "check the backend's credentialsFile",
 	"UserSuspended":           "check the driver's own user, and resume it",

@@ -60,6 +60,9 @@ func policyOf(scope *contract.Scope) (string, error) {
 // scopedPolicy is the policy of a user whose key is limited to scope.
 // FailedPrecondition if radosgw's policies have no words for it.
 func scopedPolicy(scope contract.Scope) (string, error) {
+	if err := nameable(scope); err != nil {
+		return "", err
+	}
 	dialect := policy.AWS()
 	statements, err := dialect.Allow("Allow", contract.Scope{Buckets: scope.Buckets})
 	if err != nil {
@@ -73,9 +76,6 @@ func scopedPolicy(scope contract.Scope) (string, error) {
 	var reached []string
 	wholes, within := map[cosi.AccessMode][]string{}, map[cosi.AccessMode][]string{}
 	for _, b := range scope.Buckets {
-		if strings.Contains(b.Prefix, ":") {
-			return "", fault.New(fault.FailedPrecondition, "the prefix %q has a colon, which the Ceph gateway's policies cannot name; choose another prefix", b.Prefix)
-		}
 		bucket := dialect.ResourcePrefix + b.Bucket
 		reached = append(reached, bucket, bucket+"/"+b.Prefix+"*")
 		wholes[b.Mode] = append(wholes[b.Mode], bucket)
@@ -103,10 +103,19 @@ func scopedPolicy(scope contract.Scope) (string, error) {
 	return document(statements...), nil
 }
 
-// document is a policy's text. radosgw 16 decodes it once more than it was
-// encoded, so what that would change is written as JSON can write it too.
+// nameable checks that radosgw's policies have words for a scope.
+func nameable(scope contract.Scope) error {
+	for _, b := range scope.Buckets {
+		if strings.Contains(b.Prefix, ":") {
+			return fault.New(fault.FailedPrecondition, "the prefix %q has a colon, which the Ceph gateway's policies cannot name; choose another prefix", b.Prefix)
+		}
+	}
+	return nil
+}
+
+// document is a policy's text, as it is sent.
 func document(statements ...policy.Statement) string {
 	d, _ := policy.Parse("") // of nothing there is nothing to find fault with
 	d.Set(policy.AWS().Version, statements...)
-	return strings.NewReplacer("+", `\u002b`, "%", `\u0025`).Replace(d.String())
+	return d.Escaped()
 }

@@ -21,6 +21,9 @@
 //
 // Release 16 drops a user's policies with every other change of the user. So
 // policies are written last, and the changes are few.
+//
+// Squid and later releases have accounts. [Accounts] is the provider that makes
+// a contract an account, and leaves what is in it to pkg/contract/iam.
 package rgw
 
 import (
@@ -48,7 +51,7 @@ type Config struct {
 	// group of the realm; its users are the same in all of them.
 	Endpoints []cosi.Endpoint
 	// Credentials returns the key of the driver's own user, which has the
-	// capabilities users=* and user-policy=*.
+	// capabilities users=* and user-policy=*; see [Accounts] for what those need.
 	Credentials func() secret.KeyPair
 	// Settles is how long a change takes to the other zones of the realm, where
 	// there are any. It is not waited for.
@@ -70,18 +73,19 @@ var _ contract.Provider = (*Provider)(nil)
 
 // New returns the provider; no call is made.
 func New(c Config) *Provider {
+	return &Provider{endpoints: c.Endpoints, settles: c.Settles, calls: newClient(c)}
+}
+
+func newClient(c Config) *client {
 	if c.AdminURL == "" {
 		c.AdminURL = c.Endpoints[0].URL
 	}
 	// A redirect would carry the signature elsewhere.
 	follow := *c.HTTP
 	follow.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Provider{
-		endpoints: c.Endpoints, settles: c.Settles,
-		calls: &client{
-			url: strings.TrimSuffix(c.AdminURL, "/"), region: c.Endpoints[0].Region, credentials: c.Credentials, http: &follow, observe: c.Observe,
-			signer: v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }),
-		},
+	return &client{
+		url: strings.TrimSuffix(c.AdminURL, "/"), region: c.Endpoints[0].Region, credentials: c.Credentials, http: &follow, observe: c.Observe,
+		signer: v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }),
 	}
 }
 
@@ -163,12 +167,12 @@ func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (cont
 	if err := p.ensure(ctx, spec); err != nil {
 		return contract.Contract{}, fault.In(err, "contract %s", spec.Name)
 	}
-	return p.contractOf(spec.Name, mark{spec.Owner, spec.Region}, spec.Suspend), nil
+	return contractOf(spec.Name, mark{spec.Owner, spec.Region}, spec.Suspend, p.endpoints), nil
 }
 
-// contractOf is a contract as its user shows it. Its own region comes first.
-func (p *Provider) contractOf(name string, m mark, suspended bool) contract.Contract {
-	c := contract.Contract{Name: name, Owner: m.owner, State: contract.StateActive, Endpoints: slices.Clone(p.endpoints)}
+// contractOf is a contract as its mark shows it. Its own region comes first.
+func contractOf(name string, m mark, suspended bool, endpoints []cosi.Endpoint) contract.Contract {
+	c := contract.Contract{Name: name, Owner: m.owner, State: contract.StateActive, Endpoints: slices.Clone(endpoints)}
 	slices.SortStableFunc(c.Endpoints, func(a, b cosi.Endpoint) int {
 		switch {
 		case a.Region == b.Region:
@@ -308,7 +312,7 @@ func (p *Provider) GetContract(ctx context.Context, name string) (contract.Contr
 	if err != nil {
 		return contract.Contract{}, fault.In(err, "contract %s", name)
 	}
-	return p.contractOf(name, markOf(u.DisplayName), u.suspended()), nil
+	return contractOf(name, markOf(u.DisplayName), u.suspended(), p.endpoints), nil
 }
 
 // DeleteContract implements contract.Provider. The user that owns the buckets
