@@ -12,8 +12,8 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
 
-// union is all that drivers of object storage let classes say of buckets and
-// keys, each with the test that shows it here, or why it is not here.
+// union is all that drivers of object storage have, one this and another that,
+// each with the test that shows it here, or why it is not here.
 var union = []struct {
 	feature    string
 	parameters string // space-separated, if it is one or more of the table
@@ -68,6 +68,59 @@ var union = []struct {
 	{feature: "the tenant, backend and terms that a class uses", parameters: "contract", test: "test/integration.TestTermsConverge"},
 	{feature: "tenants that cannot reach each other", test: "test/integration.TestNeighbours"},
 	{feature: "credentials that a class or a namespace names", why: "A class names a contract, and the driver holds the contract's key; no Secret is read for a class, so none can be borrowed."},
+	// The API.
+	{feature: "both versions of COSI on one socket, and the way from one to the other", test: "test/integration.TestUpgrade"},
+	{feature: "all calls of v1alpha2, in its numbers", test: "pkg/cosipb/v1alpha2.TestWireIsThePublishedOne"},
+	{feature: "answers and codes that the released sidecars take as they are meant", test: "test/integration.TestConformance"},
+	{feature: "one table of errors", test: "test/docs.TestCodesAndFields"},
+	// Robustness.
+	{feature: "a stale socket", test: "pkg/server.TestSocketReplacesStale"},
+	{feature: "an end that waits for calls under way", test: "pkg/server.TestServeWaitsForACallUnderWay"},
+	{feature: "ids that say whose they are", test: "test/integration.TestForeignIDsOnRevokeAndDelete"},
+	{feature: "several callers of one name", test: "test/integration.TestTwentyCallersOfOneName"},
+	{feature: "several live drivers", test: "test/integration.TestTwoLiveDrivers"},
+	{feature: "recovery after a crash at any step", test: "test/integration.TestKilledBetweenSteps"},
+	{feature: "what a failed call has made is taken back, also when its caller has left", test: "test/integration.TestCreateIsAllOrNothing"},
+	{feature: "retries with jitter, where a replay is safe", test: "test/backends.TestTroubleThatPasses"},
+	{feature: "policies edited without loss", test: "pkg/policy.TestEditsLoseNothing"},
+	{feature: "policies edited by compare-and-swap", why: "S3's PutBucketPolicy takes no condition. Statements of the driver's are found by their Sid, and drift puts back what another editor has lost."},
+	{feature: "a revoked key is refused when the call returns", test: "test/integration.TestEveryCallRepeated"},
+	{feature: "secrets in no log and no message", test: "test/integration.TestSecretsAreNotPrinted"},
+	{feature: "rotation with two keys and a grace", test: "test/integration.TestRotation"},
+	{feature: "keys and principals that nobody knows of", test: "test/integration.TestAudit"},
+	{feature: "what has changed behind the driver's back", test: "test/integration.TestDriftIsRepaired"},
+	// Transport.
+	{feature: "certificates that are verified", test: "pkg/transport.TestCertificatesAreVerified"},
+	{feature: "a CA of one's own, renewed while calls are made", test: "pkg/transport.TestANewCA"},
+	{feature: "client certificates", test: "pkg/transport.TestClientCertificate"},
+	{feature: "a proxy", test: "pkg/transport.TestProxy"},
+	{feature: "credentials that are renewed", test: "test/backends.TestWrongCredentials"},
+	// Observability.
+	{feature: "Prometheus metrics", test: "test/docs.TestMetrics"},
+	{feature: "health and reflection over gRPC", test: "pkg/server.TestHealth"},
+	{feature: "probes", test: "cmd/contract-cosi-driver.TestServeAnswersProbes"},
+	{feature: "readiness that asks the service", test: "pkg/server.TestReadinessAsksOnceASecond"},
+	{feature: "a check of a configuration before it is deployed", test: "test/backends.TestCheck"},
+	{feature: "traces", why: "A call is one line and one observation, and so is each call it makes; the sidecars start no trace that could be carried on."},
+	{feature: "logs as JSON", why: "They are klog's structured text, as the sidecar's beside it are."},
+	{feature: "a log level that changes while running", why: "A start takes milliseconds and loses nothing, so it is a flag."},
+	// Packaging.
+	{feature: "a chart with a schema", test: "test/deploy.TestSchema"},
+	{feature: "manifests for kustomize", test: "test/deploy.TestKustomizations"},
+	{feature: "example classes", test: "test/deploy.TestExamples"},
+	{feature: "no root, no privilege, a read-only file system, seccomp", test: "test/deploy.TestSecurityContext"},
+	{feature: "a token for each container, and none where none is needed", test: "test/deploy.TestTokens"},
+	{feature: "least rights", test: "test/deploy.TestRoles"},
+	{feature: "admission policies", test: "test/deploy.TestClasses"},
+	{feature: "images for several architectures", test: "test/deploy.TestPlatforms"},
+	{feature: "images pinned by digest, signed, with a list of parts", why: "The repository publishes none; whoever builds an image pins its bases by build arguments and signs it."},
+	{feature: "a development container", why: "Go is all that make run needs."},
+	// Tests.
+	{feature: "real servers, clients and reconcilers in a cluster", test: "test/e2e.TestScenarios"},
+	{feature: "faults after each call", test: "test/integration.TestLostAnswers"},
+	{feature: "a conformance suite", test: "pkg/sanity.TestEveryCheckCanFail"},
+	{feature: "random messages", test: "test/integration.TestRandomMessages"},
+	{feature: "a guide to grpcurl", test: "test/docs.TestSessions"},
 }
 
 func TestUnion(t *testing.T) {
