@@ -211,11 +211,13 @@ func (e *Engine) abortUploads(ctx, whole context.Context, name string, aborted *
 	return nil
 }
 
-// batchSize is what S3 lists and deletes at a time, or what may be deleted in
-// half a second: the least that a call has time for.
+// batchSize is what S3 lists and deletes at a time, or so much that all deleters
+// together may delete a batch each in half a second: the least that a call has
+// time for. Whoever finds no time left ends the work of all, so with more a call
+// could end before one of them has deleted anything.
 func (e *Engine) batchSize() int {
 	const most = 1000 // API reference, DeleteObjects
-	return max(1, min(most, int(min(most, e.deletions.Limit()/2))))
+	return max(1, min(most, int(min(most, e.deletions.Limit()/2/deleters))))
 }
 
 // pace waits until so many may be deleted. That the wait would outlast the call
