@@ -139,9 +139,6 @@ func checkTarget(t *testing.T, s instructions.Stage) {
 // with its own lines for the platforms that images are made for, are static,
 // and come out the same in another directory.
 func TestPlatforms(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: compiling for other platforms takes minutes the first time")
-	}
 	stages, _ := dockerfile(t)
 	for _, s := range stages {
 		if s.BaseName != "build" {
