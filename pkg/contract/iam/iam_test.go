@@ -1,13 +1,8 @@
 package iam_test
 
 import (
-	"context"
 	"net/http"
 	"testing"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
-	awsiam "github.com/aws/aws-sdk-go-v2/service/iam"
-	"github.com/aws/aws-sdk-go-v2/service/iam/types"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/contracttest"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/iam"
@@ -61,33 +56,6 @@ func TestConformance(t *testing.T) {
 		Open:     func(t *testing.T) contracttest.Service { return open(t, gateway.Secret) },
 		Refused:  func(t *testing.T) contracttest.Service { return open(t, "wrong") },
 		Secrets:  []string{gateway.Secret},
-		Operator: operator(gateway),
+		Operator: contracttest.IAMOperator(gateway.IAM, gateway.AccessKeyID, gateway.Secret),
 	})
-}
-
-// operator changes keys with the IAM API, as an administrator of the account.
-func operator(gateway *harness.VersityGW) *contracttest.Operator {
-	api := awsiam.New(awsiam.Options{
-		BaseEndpoint: &gateway.IAM, Region: "us-east-1",
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: gateway.AccessKeyID, SecretAccessKey: gateway.Secret}, nil
-		}),
-	})
-	user := func(k contracttest.Key) *string { return aws.String(k.Contract + "." + k.Slot) }
-	inline := aws.String("contract-cosi-driver")
-	return &contracttest.Operator{
-		Stop: map[string]func(*testing.T, contracttest.Key){"by its status": func(t *testing.T, k contracttest.Key) {
-			_, err := api.UpdateAccessKey(t.Context(), &awsiam.UpdateAccessKeyInput{UserName: user(k), AccessKeyId: &k.AccessKeyID, Status: types.StatusTypeInactive})
-			must(t, err)
-		}},
-		Widen: func(t *testing.T, k contracttest.Key) {
-			_, err := api.PutUserPolicy(t.Context(), &awsiam.PutUserPolicyInput{UserName: user(k), PolicyName: inline,
-				PolicyDocument: aws.String(`{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":"s3:*","Resource":"arn:aws:s3:::*"}}`)})
-			must(t, err)
-		},
-		Drop: func(t *testing.T, k contracttest.Key) {
-			_, err := api.DeleteUserPolicy(t.Context(), &awsiam.DeleteUserPolicyInput{UserName: user(k), PolicyName: inline})
-			must(t, err)
-		},
-	}
 }

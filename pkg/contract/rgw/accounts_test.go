@@ -1,17 +1,12 @@
 package rgw_test
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"math"
 	"net/http"
 	"strings"
 	"testing"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/iam"
-	"github.com/aws/aws-sdk-go-v2/service/iam/types"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/contracttest"
@@ -62,40 +57,12 @@ func TestAccountsConformance(t *testing.T) {
 		Open:     func(t *testing.T) contracttest.Service { return serve(t, driverSecret) },
 		Refused:  func(t *testing.T) contracttest.Service { return serve(t, "wrong") },
 		Secrets:  []string{driverSecret, s.gateway.Secret},
-		Operator: operator(s),
+		Operator: contracttest.IAMOperator(s.gateway.IAM, s.gateway.AccessKeyID, s.gateway.Secret), // of the gateway behind the played one
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.accounts)+len(s.users)+len(s.bucketOf) > 0 {
 		t.Errorf("%d accounts, %d root users and %d buckets are left behind", len(s.accounts), len(s.users), len(s.bucketOf))
-	}
-}
-
-// operator changes keys with the IAM API, as an administrator of the gateway
-// behind the played one.
-func operator(s *squid) *contracttest.Operator {
-	api := iam.New(iam.Options{
-		BaseEndpoint: &s.gateway.IAM, Region: harness.VersityGWRegion,
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: s.gateway.AccessKeyID, SecretAccessKey: s.gateway.Secret}, nil
-		}),
-	})
-	user := func(k contracttest.Key) *string { return aws.String(k.Contract + "." + k.Slot) }
-	inline := aws.String("contract-cosi-driver")
-	return &contracttest.Operator{
-		Stop: map[string]func(*testing.T, contracttest.Key){"by its status": func(t *testing.T, k contracttest.Key) {
-			_, err := api.UpdateAccessKey(t.Context(), &iam.UpdateAccessKeyInput{UserName: user(k), AccessKeyId: &k.AccessKeyID, Status: types.StatusTypeInactive})
-			must(t, err)
-		}},
-		Widen: func(t *testing.T, k contracttest.Key) {
-			_, err := api.PutUserPolicy(t.Context(), &iam.PutUserPolicyInput{UserName: user(k), PolicyName: inline,
-				PolicyDocument: aws.String(`{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":"s3:*","Resource":"arn:aws:s3:::*"}}`)})
-			must(t, err)
-		},
-		Drop: func(t *testing.T, k contracttest.Key) {
-			_, err := api.DeleteUserPolicy(t.Context(), &iam.DeleteUserPolicyInput{UserName: user(k), PolicyName: inline})
-			must(t, err)
-		},
 	}
 }
 
