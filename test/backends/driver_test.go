@@ -16,15 +16,11 @@ import (
 	"github.com/aws/smithy-go"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/textlogger"
 	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
 
-	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/driver"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/sanity"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/server"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
+	"github.com/contract-cosi/contract-cosi-driver/test/inprocess"
 )
 
 // eachStorage runs a test at a service of each type, side by side.
@@ -68,32 +64,12 @@ func run(t testing.TB, s *harness.Storage, change func(string) string) *running 
 	}
 	file := filepath.Join(dir, "config.yaml")
 	must(t, os.WriteFile(file, []byte(text), 0o600))
-	c, err := config.Load(file)
+	d, err := inprocess.Start(file, r.endpoint, r.logs)
 	must(t, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(9), textlogger.Output(r.logs)))
-	started, done := make(chan string, 1), make(chan error, 1)
-	go func() {
-		done <- driver.Run(klog.NewContext(ctx, log), c, driver.Options{
-			Versions:    []driver.Version{driver.V1alpha1, driver.V1alpha2},
-			Socket:      server.Socket{Endpoint: r.endpoint, Mode: 0o600},
-			HTTPAddress: "127.0.0.1:0", Grace: 10 * time.Second,
-			Started: func(address string) { started <- address },
-		})
-	}()
-	select {
-	case r.http = <-started:
-	case err := <-done:
-		cancel()
-		t.Fatalf("the driver did not start: %v", err)
-	}
-	conn, err := harness.Dial(ctx, r.endpoint)
-	must(t, err)
-	r.cosi = cosiproto.NewProvisionerClient(conn)
+	r.http = d.HTTP
+	r.cosi = cosiproto.NewProvisionerClient(d.Conn)
 	t.Cleanup(func() {
-		_ = conn.Close()
-		cancel()
-		if err := <-done; err != nil {
+		if err := d.Stop(); err != nil {
 			t.Errorf("the driver ended with: %v", err)
 		}
 		for _, text := range s.Secrets {

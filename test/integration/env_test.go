@@ -17,7 +17,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -25,14 +24,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/textlogger"
 	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
 
-	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/driver"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/server"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
+	"github.com/contract-cosi/contract-cosi-driver/test/inprocess"
 	"github.com/contract-cosi/contract-cosi-driver/test/kubefake"
 )
 
@@ -112,33 +107,12 @@ func (e *env) endpoint() string { return "unix://" + filepath.Join(e.dir, "cosi.
 // start runs the driver in this process, where the race detector sees it.
 func (e *env) start() {
 	e.Helper()
-	c, err := config.Load(e.configFile)
+	d, err := inprocess.Start(e.configFile, e.endpoint(), e.logs)
 	must(e, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(9), textlogger.Output(e.logs)))
-	started, done := make(chan string, 1), make(chan error, 1)
-	go func() {
-		done <- driver.Run(klog.NewContext(ctx, log), c, driver.Options{
-			ConfigFile:  e.configFile,
-			Versions:    []driver.Version{driver.V1alpha1, driver.V1alpha2},
-			Socket:      server.Socket{Endpoint: e.endpoint(), Mode: 0o600},
-			HTTPAddress: "127.0.0.1:0", Grace: 10 * time.Second,
-			Started: func(address string) { started <- address },
-		})
-	}()
-	select {
-	case e.http = <-started:
-	case err := <-done:
-		cancel()
-		e.Fatalf("the driver did not start: %v", err)
-	}
-	e.conn, err = harness.Dial(ctx, e.endpoint())
-	must(e, err)
+	e.http, e.conn = d.HTTP, d.Conn
 	e.stop = func() {
 		e.stop = func() {}
-		_ = e.conn.Close()
-		cancel()
-		if err := <-done; err != nil {
+		if err := d.Stop(); err != nil {
 			e.Errorf("the driver ended with: %v", err)
 		}
 	}
