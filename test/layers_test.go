@@ -27,12 +27,13 @@ var levels = map[string]int{
 	"pkg/cosi":        1,
 	"pkg/transport":   1,
 	"pkg/retry":       1,
+	"pkg/settings":    1,
 	"pkg/server/code": 1,
 
 	"pkg/params":   2,
 	"pkg/contract": 2,
 
-	"pkg/config":           3, // which holds what contracts let classes say
+	"pkg/config":           3, // which holds what contracts let classes say, and the settings of providers
 	"pkg/journal":          3, // a record keeps the parameters it was made with
 	"pkg/params/admission": 3,
 	"pkg/policy":           3,

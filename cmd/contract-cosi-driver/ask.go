@@ -84,7 +84,7 @@ func ask(ctx context.Context, command admin.Command, args []string, stdout, stde
 	if command == admin.Rotate && (r.Access == "") == (r.OlderThan == 0) {
 		return fail(errors.New("give either --access or --older-than"))
 	}
-	c, err := config.Load(*file)
+	c, err := config.Load(*file, driver.Types())
 	if err != nil {
 		return fail(err)
 	}

@@ -106,7 +106,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if *file == "" {
 		return errors.New("--config is missing; see contract-cosi-driver serve --help")
 	}
-	c, err := config.Load(*file)
+	c, err := config.Load(*file, driver.Types())
 	if err != nil {
 		return err
 	}

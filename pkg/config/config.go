@@ -5,15 +5,14 @@
 // a contract, so two classes can never disagree about its terms. Secrets are
 // never in the file, only the paths of files that hold them.
 //
-// Reading is strict. An unknown key, a bad value or a missing secret file is a
-// fault, and one error names all of them with the place they stand at.
+// Reading is strict: see pkg/settings. How a service is reached is a section of
+// its backend that the provider reads, so [Types] are all that is known here of
+// providers.
 package config
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -29,6 +28,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/settings"
 )
 
 // Config is the file.
@@ -161,12 +161,12 @@ const maxSocketPath = 107
 const defaultCallTimeout = 30 * time.Second
 
 // Load reads and checks the file at path. The error names every fault.
-func Load(file string) (*Config, error) {
+func Load(file string, types Types) (*Config, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	c, err := Parse(text)
+	c, err := Parse(text, types)
 	if err != nil {
 		return nil, fmt.Errorf("configuration %s:\n%w", file, err)
 	}
@@ -175,56 +175,21 @@ func Load(file string) (*Config, error) {
 
 // Parse reads and checks the text of a configuration, and that the files it
 // names can be read. The error lists one fault a line.
-func Parse(text []byte) (*Config, error) {
+func Parse(text []byte, types Types) (*Config, error) {
 	c := &Config{}
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	decoder.KnownFields(true)
-	var faults []error
-	if err := decoder.Decode(c); err != nil && !errors.Is(err, io.EOF) {
-		var several *yaml.TypeError
-		if !errors.As(err, &several) {
-			return nil, fmt.Errorf("  %s", strings.TrimPrefix(err.Error(), "yaml: "))
-		}
-		for _, text := range several.Errors {
-			faults = append(faults, errors.New(plain(text)))
-		}
-	}
-	if err := decoder.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
-		faults = append(faults, errors.New("there is a second YAML document; the driver reads one"))
+	file, err := settings.Read(text, c)
+	if err != nil {
+		return nil, err
 	}
 	c.setDefaults()
-	faults = append(faults, c.check()...)
-	if len(faults) == 0 {
-		return c, nil
+	for i := range c.Backends {
+		c.Backends[i].load(file.At("backends", i), types)
 	}
-	lines := make([]error, len(faults))
-	for i, f := range faults {
-		lines[i] = fmt.Errorf("  %w", f)
+	c.check(file)
+	if err := file.Err(); err != nil {
+		return nil, err
 	}
-	return nil, errors.Join(lines...)
-}
-
-var (
-	unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+$`)
-	wrongType  = regexp.MustCompile("cannot unmarshal !!(\\w+)( `[^`]*`)? into (\\S+)$")
-)
-
-// plain says what the decoder says without Go's type names, and without the
-// value: somebody may have put a secret where none belongs.
-func plain(text string) string {
-	text = unknownKey.ReplaceAllString(text, "key $1 is unknown here")
-	return wrongType.ReplaceAllStringFunc(text, func(found string) string {
-		parts := wrongType.FindStringSubmatch(found)
-		kinds := map[string]string{"str": "a text", "seq": "a list", "map": "a section", "int": "a number", "float": "a number", "bool": "true or false"}
-		wanted := map[string]string{"string": "a text", "int64": "a whole number", "bool": "true or false", "time.Duration": "a duration such as 30s"}[parts[3]]
-		if wanted == "" {
-			wanted = "a section"
-			if strings.HasPrefix(parts[3], "[]") {
-				wanted = "a list"
-			}
-		}
-		return kinds[parts[1]] + " stands where " + wanted + " belongs"
-	})
+	return c, nil
 }
 
 func (c *Config) setDefaults() {
@@ -237,9 +202,6 @@ func (c *Config) setDefaults() {
 	if s := c.Journal.Secrets; s != nil && s.Namespace == "" && s.Kubeconfig == "" {
 		text, _ := os.ReadFile(podNamespace) // what is missing is a fault
 		s.Namespace = strings.TrimSpace(string(text))
-	}
-	for i := range c.Backends {
-		c.Backends[i].setDefaults()
 	}
 	c.Drift.setDefaults()
 	for i := range c.Contracts {
@@ -263,49 +225,43 @@ func (t *Terms) setDefaults() {
 // form that any released sidecar asks for.
 var driverName = regexp.MustCompile(`^[a-z]([a-z0-9-]*[a-z0-9])?(\.[a-z]([a-z0-9-]*[a-z0-9])?)*$`)
 
-func (c *Config) check() []error {
-	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-
+func (c *Config) check(file settings.Section) {
+	at := file.At("driver")
 	if n := c.Driver.Name; len(n) > 63 || !driverName.MatchString(n) {
-		fault("driver.name: %q is not a DNS name of at most 63 lower-case characters whose labels begin with a letter", n)
+		at.At("name").Fault("%q is not a DNS name of at most 63 lower-case characters whose labels begin with a letter", n)
 	}
 	if o := c.Driver.Owner; o == "" || len(o) > 128 || strings.TrimSpace(o) != o {
-		fault("driver.owner: %q is not a mark of 1 to 128 characters; name the cluster, for example", o)
+		at.At("owner").Fault("%q is not a mark of 1 to 128 characters; name the cluster, for example", o)
 	}
-	if t := c.Driver.CallTimeout; t < time.Second || t > 10*time.Minute {
-		fault("driver.callTimeout: %s is not between 1s and 10m", t)
-	}
+	at.At("callTimeout").Between(c.Driver.CallTimeout, time.Second, 10*time.Minute)
 	if s := c.Driver.AdminSocket; s != "" && (!path.IsAbs(s) || !strings.HasSuffix(s, ".sock") || len(s) > maxSocketPath) {
-		fault("driver.adminSocket: %q is not an absolute path that ends in .sock and has at most %d characters", s, maxSocketPath)
+		at.At("adminSocket").Fault("%q is not an absolute path that ends in .sock and has at most %d characters", s, maxSocketPath)
 	}
-	faults = append(faults, c.Journal.check()...)
-	faults = append(faults, c.Drift.check()...)
+	c.Journal.check(file.At("journal"))
+	c.Drift.check(file.At("drift"))
 
-	backends := map[string]bool{}
+	var backends []string
 	for i, b := range c.Backends {
-		at := fmt.Sprintf("backends[%d]", i)
-		if backends[b.Name] {
-			fault("%s.name: %q is there twice", at, b.Name)
+		if slices.Contains(backends, b.Name) {
+			file.At("backends", i, "name").Fault("%q is there twice", b.Name)
 		}
-		backends[b.Name] = true
-		faults = append(faults, b.check(at)...)
+		backends = append(backends, b.Name)
 	}
-	if len(c.Backends) == 0 {
-		fault("backends: there is none; name at least one storage service")
+	if len(backends) == 0 {
+		file.At("backends").Fault("there is none; name at least one storage service")
 	}
 	if len(c.Contracts) == 0 && c.OnDemand == nil {
-		fault("contracts: there is none and no onDemand terms, so no class could name one")
+		file.At("contracts").Fault("there is none and no onDemand terms, so no class could name one")
 	}
 
 	contracts := map[string]bool{}
 	for i, t := range c.Contracts {
-		at := fmt.Sprintf("contracts[%d]", i)
+		at := file.At("contracts", i)
 		if !cosi.IsLabel(t.Name) {
-			fault("%s.name: %q is not a DNS label of lower-case letters, digits and hyphens", at, t.Name)
+			at.At("name").Fault("%q is not a DNS label of lower-case letters, digits and hyphens", t.Name)
 		}
 		if contracts[t.Name] {
-			fault("%s.name: %q is there twice", at, t.Name)
+			at.At("name").Fault("%q is there twice", t.Name)
 		}
 		contracts[t.Name] = true
 		name := t.Name
@@ -313,119 +269,80 @@ func (c *Config) check() []error {
 			name = perBucketName(t.Name, "") // the longest that is made of it
 		}
 		if most := cosi.MaxPrefix - 1; len(t.Backend)+len(name) > most {
-			fault("%s.name: with its backend's name it has %d characters; ids leave room for %d", at, len(t.Backend)+len(name), most)
+			at.At("name").Fault("with its backend's name it has %d characters; ids leave room for %d", len(t.Backend)+len(name), most)
 		}
-		faults = append(faults, t.check(at, backends)...)
+		t.check(at, backends)
 	}
 	if d := c.OnDemand; d != nil {
+		at := file.At("onDemand")
 		if d.NamePrefix != "" && !cosi.IsLabel(d.NamePrefix+"x") {
-			fault("onDemand.namePrefix: %q cannot begin a contract's name", d.NamePrefix)
+			at.At("namePrefix").Fault("%q cannot begin a contract's name", d.NamePrefix)
 		}
 		if d.PerBucket {
-			fault("onDemand.perBucket: only a listed contract can stand for one per bucket; list it in contracts")
+			at.At("perBucket").Fault("only a listed contract can stand for one per bucket; list it in contracts")
 		}
-		faults = append(faults, d.check("onDemand", backends)...)
+		d.check(at, backends)
 	}
-	return faults
 }
 
-func (j Journal) check() []error {
-	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+func (j Journal) check(at settings.Section) {
 	switch {
 	case j.File == "" && j.Secrets == nil:
-		fault("journal: it has no place; give journal.file, an absolute path, or journal.secrets")
+		at.Fault("it has no place; give journal.file, an absolute path, or journal.secrets")
 	case j.File != "" && j.Secrets != nil:
-		fault("journal: it has two places; give either journal.file or journal.secrets, and move its content with journal export and import")
+		at.Fault("it has two places; give either journal.file or journal.secrets, and move its content with journal export and import")
 	case j.File != "" && !path.IsAbs(j.File):
-		fault("journal.file: %q is not an absolute path", j.File)
+		at.At("file").Fault("%q is not an absolute path", j.File)
 	}
-	if s := j.Secrets; s != nil {
-		if s.Namespace == "" {
-			fault("journal.secrets.namespace: missing; only in a pod, without a kubeconfig, is there a default")
-		} else if !cosi.IsLabel(s.Namespace) {
-			fault("journal.secrets.namespace: %q is not a name of a namespace", s.Namespace)
-		}
-		if s.Kubeconfig != "" {
-			if !path.IsAbs(s.Kubeconfig) {
-				fault("journal.secrets.kubeconfig: %q is not an absolute path", s.Kubeconfig)
-			} else if f, err := os.Open(s.Kubeconfig); err != nil {
-				fault("journal.secrets.kubeconfig: %w", err)
-			} else {
-				_ = f.Close()
-			}
-		}
+	s := j.Secrets
+	if s == nil {
+		return
 	}
-	return faults
+	switch namespace := at.At("secrets", "namespace"); {
+	case s.Namespace == "":
+		namespace.Fault("missing; only in a pod, without a kubeconfig, is there a default")
+	case !cosi.IsLabel(s.Namespace):
+		namespace.Fault("%q is not a name of a namespace", s.Namespace)
+	}
+	if s.Kubeconfig == "" {
+		return
+	}
+	kubeconfig := at.At("secrets", "kubeconfig")
+	if !path.IsAbs(s.Kubeconfig) {
+		kubeconfig.Fault("%q is not an absolute path", s.Kubeconfig)
+	} else if f, err := os.Open(s.Kubeconfig); err != nil {
+		kubeconfig.Fault("%w", err)
+	} else {
+		_ = f.Close()
+	}
 }
 
-func (t Terms) check(at string, backends map[string]bool) []error {
-	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	if !backends[t.Backend] {
-		fault("%s.backend: %q is not a backend of this file", at, t.Backend)
+func (t Terms) check(at settings.Section, backends []string) {
+	if !slices.Contains(backends, t.Backend) {
+		at.At("backend").Fault("%q is no backend of this file; %s", t.Backend, settings.Suggest(t.Backend, backends))
 	}
 	if t.OnLastBucket != Keep && t.OnLastBucket != Cancel {
-		fault("%s.onLastBucket: %q is neither keep nor cancel", at, t.OnLastBucket)
+		at.At("onLastBucket").Fault("%q is neither keep nor cancel", t.OnLastBucket)
 	}
 	if t.Drift != "" {
-		faults = append(faults, t.Drift.check(at+".drift")...)
+		t.Drift.check(at.At("drift"))
 	}
 	for name, bound := range map[string]*int64{"maxBuckets": t.Quota.MaxBuckets, "maxKeys": t.Quota.MaxKeys, "maxBytes": t.Quota.MaxBytes, "maxObjects": t.Quota.MaxObjects} {
 		if bound != nil && *bound < 0 {
-			fault("%s.quota.%s: %d is negative", at, name, *bound)
+			at.At("quota", name).Fault("%d is negative", *bound)
 		}
 	}
 	for _, text := range t.Guard.Check(t.Defaults) {
-		fault("%s.%s", at, text)
+		place, why, _ := strings.Cut(text, ": ")
+		section, key, _ := strings.Cut(place, ".")
+		at.At(section, key).Fault("%s", why)
 	}
 	if t.PerBucket && t.Guard.MaxBuckets != nil {
-		fault("%s.guard.maxBuckets: a contract of perBucket has one bucket each; leave it out", at)
+		at.At("guard", "maxBuckets").Fault("a contract of perBucket has one bucket each; leave it out")
 	}
 	if len(t.Labels) > 32 {
-		fault("%s.labels: %d labels; at most 32 are allowed", at, len(t.Labels))
+		at.At("labels").Fault("%d labels; at most 32 are allowed", len(t.Labels))
 	}
-	return faults
-}
-
-// maxSecretBytes bounds what is read from a secret's file.
-const maxSecretBytes = 64 << 10
-
-// ReadSecret reads the secret that a file holds, without the white space around it.
-func ReadSecret(file string) (secret.String, error) {
-	if file == "" {
-		return secret.String{}, errors.New("missing")
-	}
-	text, err := readLimited(file)
-	if err != nil {
-		return secret.String{}, err
-	}
-	s, err := ParseSecret(text)
-	if err != nil {
-		err = fmt.Errorf("%s %w", file, err)
-	}
-	return s, err
-}
-
-// ParseSecret is the secret that a file's text is.
-func ParseSecret(text []byte) (secret.String, error) {
-	trimmed := strings.TrimSpace(string(text))
-	if trimmed == "" {
-		return secret.String{}, errors.New("is empty")
-	}
-	if strings.ContainsFunc(trimmed, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
-		return secret.String{}, errors.New("holds more than one line")
-	}
-	return secret.New(trimmed), nil
-}
-
-func readLimited(file string) ([]byte, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	return io.ReadAll(io.LimitReader(f, maxSecretBytes))
 }
 
 // Print writes the effective configuration, defaults filled in, as YAML. Of a
@@ -437,7 +354,7 @@ func (c *Config) Print(w io.Writer) error {
 		return err
 	}
 	for _, b := range c.Backends {
-		files := b.sections()[b.Type].secrets()
+		files := b.Settings.Secrets()
 		for _, what := range slices.Sorted(maps.Keys(files)) {
 			if _, err := fmt.Fprintf(w, "# backend %s: %s read from %s: %s\n", b.Name, what, files[what], secret.String{}); err != nil {
 				return err

@@ -1,8 +1,9 @@
 package config
 
 import (
-	"fmt"
 	"time"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/settings"
 )
 
 // DriftMode says what is done about what has changed at a service behind the
@@ -46,23 +47,18 @@ func (d *Drift) setDefaults() {
 	}
 }
 
-func (d Drift) check() []error {
-	faults := d.Mode.check("drift.mode")
-	if d.Interval < time.Second || d.Interval > 7*24*time.Hour {
-		faults = append(faults, fmt.Errorf("drift.interval: %s is not between 1s and 168h", d.Interval))
-	}
+func (d Drift) check(at settings.Section) {
+	d.Mode.check(at.At("mode"))
+	at.At("interval").Between(d.Interval, time.Second, 7*24*time.Hour)
 	if d.CallsPerSecond < 1 || d.CallsPerSecond > 10_000 {
-		faults = append(faults, fmt.Errorf("drift.callsPerSecond: %d is not between 1 and 10000", d.CallsPerSecond))
+		at.At("callsPerSecond").Fault("%d is not between 1 and 10000", d.CallsPerSecond)
 	}
-	return faults
 }
 
-func (m DriftMode) check(at string) []error {
-	switch m {
-	case DriftOff, DriftReport, DriftRepair:
-		return nil
+func (m DriftMode) check(at settings.Section) {
+	if m != DriftOff && m != DriftReport && m != DriftRepair {
+		at.Fault("%q is none of off, report and repair", m)
 	}
-	return []error{fmt.Errorf("%s: %q is none of off, report and repair", at, m)}
 }
 
 // DriftMode returns what is done for a contract. One that the file no longer

@@ -64,7 +64,7 @@ func (l *live) follow(ctx context.Context, file string, check func(*config.Confi
 		}
 		last = text
 		before := l.current.Load()
-		now, err := config.Parse(text)
+		now, err := config.Parse(text, Types())
 		if err == nil {
 			err = check(now)
 		}

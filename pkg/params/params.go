@@ -21,6 +21,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/settings"
 )
 
 // Class is the kind of object a parameter stands in.
@@ -291,7 +292,7 @@ func (t table[T]) parse(in map[string]string, out *T) []error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(in)) {
 		if _, known := t.named[key]; !known {
-			errs = append(errs, unknown(key, slices.Sorted(maps.Keys(t.named))))
+			errs = append(errs, fmt.Errorf("%s is unknown; %s", quote(key), settings.Suggest(key, slices.Sorted(maps.Keys(t.named)))))
 		}
 	}
 	return errs
@@ -306,43 +307,6 @@ func invalid(class Class, errs []error) error {
 		texts[i] = err.Error()
 	}
 	return fault.Wrap(fault.InvalidArgument, errors.Join(errs...), "%s parameters: %s", class, strings.Join(texts, "; "))
-}
-
-func unknown(key string, known []string) error {
-	near, distance := "", 0
-	for _, k := range known {
-		if d := editDistance(strings.ToLower(key), strings.ToLower(k)); near == "" || d < distance {
-			near, distance = k, d
-		}
-	}
-	if distance > max(2, len(near)/3) {
-		return fmt.Errorf("%s is unknown; known are %s", quote(key), strings.Join(known, ", "))
-	}
-	return fmt.Errorf("%s is unknown; did you mean %s?", quote(key), near)
-}
-
-// editDistance is the Levenshtein distance of two texts.
-func editDistance(a, b string) int {
-	const most = 64 // a longer key is near to nothing
-	if len(a) > most || len(b) > most {
-		return most
-	}
-	last := make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := range len(a) {
-		diagonal := last[0]
-		last[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, last[j+1] = last[j+1], min(last[j+1]+1, last[j]+1, diagonal+cost)
-		}
-	}
-	return last[len(b)]
 }
 
 // Quoted is how many characters of a value a message shows.

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/driver"
 )
 
 const (
@@ -411,10 +412,16 @@ func TestConfiguration(t *testing.T) {
 		if name != "file" {
 			text = strings.Replace(text, "\n  secrets:\n    namespace: "+namespace, "\n  file: /journal", 1)
 		}
-		if _, err := config.Parse([]byte(text)); err != nil {
+		if err := refused(text); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// refused says why the driver does not take a configuration.
+func refused(text string) error {
+	_, err := config.Parse([]byte(text), driver.Types())
+	return err
 }
 
 func volume(d appsv1.Deployment, name string) corev1.Volume {

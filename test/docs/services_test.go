@@ -40,7 +40,7 @@ func services(t *testing.T) (path, text string, configurations []*config.Config)
 		if !strings.Contains(block, "contracts:") {
 			block += "onDemand: {backend: " + regexp.MustCompile(`name: (\S+)`).FindStringSubmatch(block)[1] + "}\n"
 		}
-		c, err := config.Parse([]byte("driver: {name: d.example.com, owner: o}\njournal: {file: /j}\n" + block))
+		c, err := config.Parse([]byte("driver: {name: d.example.com, owner: o}\njournal: {file: /j}\n"+block), driver.Types())
 		if err != nil {
 			t.Fatalf("%s\n%v", m[1], err)
 		}
@@ -62,7 +62,8 @@ func TestStorageServices(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		if _, is := providers[b.Name].(*rgw.Accounts); is != (b.RGW != nil && b.RGW.Accounts) {
+		gateway, _ := b.Settings.(*rgw.Settings)
+		if _, is := providers[b.Name].(*rgw.Accounts); is != (gateway != nil && gateway.Accounts) {
 			t.Errorf("backend %s is served by accounts: %v", b.Name, is)
 		}
 	}
