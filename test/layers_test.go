@@ -33,10 +33,9 @@ var levels = map[string]int{
 	"pkg/params":   2,
 	"pkg/contract": 2,
 
-	"pkg/config":           3, // which holds what contracts let classes say, and the settings of providers
-	"pkg/journal":          3, // a record keeps the parameters it was made with
-	"pkg/params/admission": 3,
-	"pkg/policy":           3,
+	"pkg/config":  3, // which holds what contracts let classes say, and the settings of providers
+	"pkg/journal": 3, // a record keeps the parameters it was made with
+	"pkg/policy":  3,
 
 	"pkg/journal/secrets":      4,
 	"pkg/journal/journaltest":  4,

@@ -3,6 +3,8 @@
 // contracts are about in the same process. All it needs is a directory.
 package main
 
+//go:generate go -C ../.. tool -modfile=test/tools/go.mod oapi-codegen -config cmd/contractd/internal/api/config.yaml -o cmd/contractd/internal/api/api.gen.go pkg/contract/contractapi/openapi.yaml
+
 import (
 	"context"
 	"encoding/json"

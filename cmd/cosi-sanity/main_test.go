@@ -1,5 +1,7 @@
 package main
 
+//go:generate go test . -run TestREADMEListsTheChecks -update
+
 import (
 	"bytes"
 	"context"
@@ -46,7 +48,7 @@ func TestREADMEListsTheChecks(t *testing.T) {
 		return
 	}
 	if string(text) != want {
-		t.Error("README.md is stale: run go test ./cmd/cosi-sanity -run README -update")
+		t.Error("README.md is stale; run make generate")
 	}
 }
 

@@ -2,11 +2,11 @@
 // BucketAccessClass may say, what it means, and how it is read.
 //
 // The table drives everything that speaks of parameters: parsing, the refusal
-// of unknown keys, the reference in proto-docs/parameters.md, which [Reference]
-// writes, and the admission policies of the chart, which pkg/params/admission
-// writes. A class is written by a platform engineer and read by a
-// machine much later, so every fault of a class is reported at once, with the
-// key it stands at and, for an unknown key, the nearest one there is.
+// of unknown keys, and what test/generate writes from it: the reference in
+// proto-docs/parameters.md and the admission policies of the chart. A class is
+// written by a platform engineer and read by a machine much later, so every
+// fault of a class is reported at once, with the key it stands at and, for an
+// unknown key, the nearest one there is.
 package params
 
 import (

@@ -2,10 +2,7 @@ package params_test
 
 import (
 	"encoding/json"
-	"flag"
 	"maps"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -14,8 +11,6 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 )
-
-var update = flag.Bool("update", false, "write the reference instead of comparing it")
 
 const policy = `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::${bucket}/*"}]}`
 
@@ -222,23 +217,6 @@ func TestParseAccess(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}
-	}
-}
-
-// The reference in proto-docs is the table; `go test ./pkg/params -update` writes it.
-func TestReference(t *testing.T) {
-	path := filepath.Join("..", "..", "proto-docs", "parameters.md")
-	if *update {
-		if err := os.WriteFile(path, []byte(params.Reference()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	have, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(have) != params.Reference() {
-		t.Errorf("%s is stale; run make generate", path)
 	}
 }
 

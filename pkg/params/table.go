@@ -1,5 +1,7 @@
 package params
 
+//go:generate go run ../../test/generate ../..
+
 import (
 	"fmt"
 	"maps"

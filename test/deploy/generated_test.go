@@ -1,5 +1,7 @@
 package deploy
 
+//go:generate go test . -run TestGenerated|TestGuideQuotes -update
+
 import (
 	"encoding/json"
 	"fmt"

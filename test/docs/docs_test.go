@@ -6,6 +6,8 @@
 // writes what is generated, and the output of commands that has changed.
 package docs
 
+//go:generate go test . -run TestDescriptorSet -update
+
 import (
 	"flag"
 	"os"

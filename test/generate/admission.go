@@ -1,13 +1,4 @@
-// Package admission writes the table of class parameters as admission policies
-// in CEL, so that the API server refuses a class that the driver would refuse,
-// when it is applied and with the driver's own text.
-//
-// What it writes is a template of the Helm chart: the driver's name is the
-// chart's to say. Three texts differ from the driver's. An unknown key is
-// answered with all known ones and not with the nearest, several unknown keys
-// come in any order, and what is wrong inside a policy document only the driver
-// tells.
-package admission
+package main
 
 import (
 	"fmt"
@@ -18,8 +9,13 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 )
 
-// Template returns the chart's template of the policies.
-func Template() string {
+// admission writes the table as a template of the chart: admission policies in
+// CEL, so that the API server refuses a class that the driver would refuse, when
+// it is applied and with the driver's own text. The driver's name is the chart's
+// to say. Three texts differ from the driver's. An unknown key is answered with
+// all known ones and not with the nearest, several unknown keys come in any
+// order, and what is wrong inside a policy document only the driver tells.
+func admission() string {
 	var b strings.Builder
 	b.WriteString("{{- /* Written by `make generate` from the table in pkg/params; edit that. */ -}}\n")
 	b.WriteString("{{- if .Values.admission.enabled }}\n")
