@@ -77,10 +77,8 @@ func (c Class) Under(defaults, class map[string]string) map[string]string {
 // itself, and spec what it means with the defaults under it.
 func (g Guard) Bucket(class map[string]string, spec Bucket) []string {
 	faults := g.given(BucketClass, class)
-	faults = append(faults, g.missing(BucketClass, func(p string) bool {
-		_, in := spec.fields()[p]
-		return in || p == "encryption" && spec.KMSKey != ""
-	})...)
+	fields := spec.fields()
+	faults = append(faults, g.missing(BucketClass, func(p string) bool { return fields[p] != nil })...)
 	if open := spec.Public(); g.RefusePublic && len(open) > 0 {
 		faults = append(faults, fmt.Sprintf("guard.refusePublic: %s opens the bucket to everybody", strings.Join(open, ", ")))
 	}
@@ -114,7 +112,7 @@ func (g Guard) Access(class, effective map[string]string, access Access, modes [
 	return faults
 }
 
-// given names what a class gives itself and may not. The contract's name is not
+// given names what a class gives itself and may not. What it has to give is not
 // one of its choices.
 func (g Guard) given(c Class, class map[string]string) []string {
 	if len(g.Parameters) == 0 {
@@ -122,7 +120,7 @@ func (g Guard) given(c Class, class map[string]string) []string {
 	}
 	var other []string
 	for _, name := range slices.Sorted(maps.Keys(class)) {
-		if name != "contract" && !slices.Contains(g.Parameters, name) {
+		if !named(name).Required && !slices.Contains(g.Parameters, name) {
 			other = append(other, name)
 		}
 	}
@@ -135,7 +133,8 @@ func (g Guard) given(c Class, class map[string]string) []string {
 func (g Guard) missing(c Class, has func(string) bool) []string {
 	var out []string
 	for _, name := range g.Required {
-		if classOf(name) == c && !has(name) {
+		instead := func(p Parameter) bool { return p.Satisfies == name && has(p.Name) }
+		if named(name).Class == c && !has(name) && !slices.ContainsFunc(Table(), instead) {
 			out = append(out, name)
 		}
 	}
@@ -154,7 +153,7 @@ func (g Guard) Check(d Defaults) []string {
 		names []string
 	}{{"parameters", g.Parameters}, {"required", g.Required}} {
 		for _, name := range list.names {
-			if classOf(name) == "" || name == "contract" {
+			if p := named(name); p.Name == "" || p.Required {
 				fault("guard.%s: %s is no parameter that can be named here", list.at, quote(name))
 			}
 		}
@@ -179,14 +178,14 @@ func (g Guard) Check(d Defaults) []string {
 			fault("guard.%s: %d is negative", name, *most)
 		}
 	}
-	if _, given := d.BucketClass["contract"]; given {
-		fault("defaults.bucketClass: a contract is named by the class")
-	}
-	if _, given := d.BucketClass["onDelete"]; given { // which is also asked of the object that is deleted
-		fault("defaults.bucketClass: onDelete is for the class to say")
-	}
-	if _, given := d.BucketAccessClass["access"]; given { // an API server that writes defaults into classes gives it to each
-		fault("defaults.bucketAccessClass: access is for the class to say; guard.modes bounds it")
+	for _, p := range Table() {
+		at, given := "bucketClass", d.BucketClass
+		if p.Class == BucketAccessClass {
+			at, given = "bucketAccessClass", d.BucketAccessClass
+		}
+		if _, is := given[p.Name]; is && p.NoDefault != "" {
+			fault("defaults.%s: %s", at, p.NoDefault)
+		}
 	}
 	bucket := maps.Clone(d.BucketClass)
 	if bucket == nil {
@@ -202,14 +201,14 @@ func (g Guard) Check(d Defaults) []string {
 	return faults
 }
 
-// classOf is the class of a parameter, "" if there is none. No name is in both.
-func classOf(name string) Class {
-	for _, p := range Table() {
-		if p.Name == name {
-			return p.Class
-		}
+// named is a parameter of either class, none if there is none of the name. No
+// name is in both.
+func named(name string) Parameter {
+	table := Table()
+	if i := slices.IndexFunc(table, func(p Parameter) bool { return p.Name == name }); i >= 0 {
+		return table[i]
 	}
-	return ""
+	return Parameter{}
 }
 
 func join(modes []cosi.AccessMode) string {

@@ -281,3 +281,19 @@ func FuzzCanonicalPolicy(f *testing.F) {
 		}
 	})
 }
+
+// What a row says of other parameters is about parameters of the same class.
+func TestRowsNameRows(t *testing.T) {
+	t.Parallel()
+	class := map[string]params.Class{}
+	for _, p := range params.Table() {
+		class[p.Name] = p.Class
+	}
+	for _, p := range params.Table() {
+		for _, other := range append([]string{p.Needs, p.Satisfies}, p.Excludes...) {
+			if other != "" && class[other] != p.Class {
+				t.Errorf("%s speaks of %s, which is no parameter of %s", p.Name, other, p.Class)
+			}
+		}
+	}
+}

@@ -128,20 +128,34 @@ func writeGuard(b *strings.Builder) {
 	of := func(rule string) string {
 		return "({{ get $guards " + strconv.Quote(rule) + " | toJson }})[?variables.contractName in variables.listed ? variables.contractName : ''].orValue([])"
 	}
-	var bucketClass, open []string
+	var optional, absent, open []string // absent are those that may mean nothing
+	instead := ""
 	for _, p := range table(params.BucketClass) {
-		bucketClass = append(bucketClass, p.Name)
-		if strings.HasPrefix(p.Name, "grant") {
-			open = append(open, fmt.Sprintf("(%s && variables.%sItems.exists(i, i.startsWith('uri=')) ? [%s] : [])", given(p.Name), p.Name, text(p.Name)))
+		if !p.Required {
+			optional = append(optional, p.Name)
+		}
+		if p.Literal() == "" {
+			absent = append(absent, p.Name)
+		}
+		if p.Satisfies != "" {
+			instead += fmt.Sprintf(" && !(k == %s && %s)", text(p.Satisfies), given(p.Name))
+		}
+		var opens []string
+		for _, beginning := range p.Opens {
+			opens = append(opens, fmt.Sprintf("i.startsWith(%s)", text(beginning)))
+		}
+		if len(opens) > 0 {
+			open = append(open, fmt.Sprintf("(%s && %s.exists(i, %s) ? [%s] : [])", given(p.Name), values(p), strings.Join(opens, " || "), text(p.Name)))
 		}
 	}
-	slices.Sort(bucketClass)
+	slices.Sort(optional)
+	slices.Sort(absent)
 	variable(b, "contractName", "variables.parameters[?'contract'].orValue('')")
 	variable(b, "listed", "{{ $listed | toJson }}")
 	variable(b, "allowed", of("parameters"))
-	variable(b, "other", fmt.Sprintf("variables.allowed.size() == 0 ? [] : %s.filter(k, k != 'contract' && k in variables.parameters && !(k in variables.allowed))", list(bucketClass)))
-	variable(b, "lacking", of("required")+fmt.Sprintf(".filter(k, k in %s && !(k in variables.parameters) && !(k == 'encryption' && 'kmsKey' in variables.parameters) && k != 'onDelete')", list(bucketClass)))
-	variable(b, "open", "variables.faults.size() > 0 || "+of("refusePublic")+".size() == 0 ? [] : (variables.parameters[?'acl'].orValue('private') != 'private' ? ['acl'] : [])\n+ "+strings.Join(open, "\n+ "))
+	variable(b, "other", fmt.Sprintf("variables.allowed.size() == 0 ? [] : %s.filter(k, k in variables.parameters && !(k in variables.allowed))", list(optional)))
+	variable(b, "lacking", of("required")+fmt.Sprintf(".filter(k, k in %s && !(k in variables.parameters)%s)", list(absent), instead))
+	variable(b, "open", "variables.faults.size() > 0 || "+of("refusePublic")+".size() == 0 ? []\n: "+strings.Join(open, "\n+ "))
 	variable(b, "regions", of("regions"))
 	variable(b, "broken", strings.Join([]string{
 		"(variables.other.size() > 0 ? ['guard.parameters: a BucketClass may not give ' + variables.other.join(', ')] : [])",
@@ -189,11 +203,10 @@ func variable(b *strings.Builder, name, expression string) {
 // writeParameter writes the variable that lists the faults of one parameter.
 func writeParameter(b *strings.Builder, p params.Parameter) {
 	value := "variables.parameters[" + text(p.Name) + "]"
-	texts := "[" + value + "]"
+	texts := values(p)
 	if p.Check.List {
 		// One more than are allowed tells enough; what CEL may cost is bounded.
 		variable(b, p.Name+"Items", fmt.Sprintf("%s ? %s.split(',', %d).map(i, i.trim()) : []", given(p.Name), value, p.Check.MaxItems+1))
-		texts = "variables." + p.Name + "Items"
 	}
 	// From the last to the first of what params looks at, each in the else of
 	// the one before.
@@ -241,7 +254,7 @@ func broken(r params.Rule) string {
 func writeDefaults(b *strings.Builder, of params.Class, resource string) {
 	var defaults []string
 	for _, p := range table(of) {
-		if value := strings.Trim(p.Default, "`"); slices.Contains(p.Check.OneOf, value) {
+		if value := p.Literal(); value != "" {
 			defaults = append(defaults, text(p.Name)+": "+text(value))
 		}
 	}
@@ -282,6 +295,14 @@ func writeDefaults(b *strings.Builder, of params.Class, resource string) {
 
 func table(of params.Class) []params.Parameter {
 	return slices.DeleteFunc(params.Table(), func(p params.Parameter) bool { return p.Class != of })
+}
+
+// values are the items of a list, or the one value.
+func values(p params.Parameter) string {
+	if p.Check.List {
+		return "variables." + p.Name + "Items"
+	}
+	return "[variables.parameters[" + text(p.Name) + "]]"
 }
 
 func given(name string) string { return text(name) + " in variables.parameters" }

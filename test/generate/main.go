@@ -14,7 +14,7 @@ func main() {
 		log.Fatal("usage: generate ROOT-OF-THE-REPOSITORY")
 	}
 	for file, text := range map[string]string{
-		"proto-docs/parameters.md":                          reference(),
+		"proto-docs/parameters.md":                         reference(),
 		"deploy/chart/templates/admission-parameters.yaml": admission(),
 	} {
 		if err := os.WriteFile(filepath.Join(os.Args[1], file), []byte(text), 0o644); err != nil {
