@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -154,6 +155,35 @@ func TestJournalHasOnePlace(t *testing.T) {
 		_, err := config.Parse([]byte(text), driver.Types())
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// A slip of the pen is told with its place and the way out, and nothing else is.
+func TestFaultsNameTheCure(t *testing.T) {
+	t.Parallel()
+	text := valid(t)
+	lineOf := func(part string) int {
+		before, _, ok := strings.Cut(text, part)
+		if !ok {
+			t.Fatalf("%s is not in the configuration", part)
+		}
+		return strings.Count(before, "\n") + 1
+	}
+	for slip, c := range map[string]struct{ instead, want string }{
+		"quota: {maxBuckets":              {"quota: {maxBucket", "contracts[0].quota.maxBucket: the key is unknown; did you mean maxBuckets?"},
+		"type: contractapi":               {"type: contractAPI", `backends[0].type: "contractAPI" is no type of backend; did you mean contractapi?`},
+		"contractapi: {url":               {"contractApi: {url", "backends[0].contractApi: the key is unknown; did you mean contractapi?"},
+		"    backend: main":               {"    backend: mian", `contracts[0].backend: "mian" is no backend of this file; did you mean main?`},
+		"  backend: main\n  onLastBucket": {"  backend: spare\n  onLastBucket", `onDemand.backend: "spare" is no backend of this file; known are main`},
+		"    quota:":                      {"\tquota:", "a tab indents the line, where YAML takes spaces only; put spaces in its place"},
+		"contracts:\n":                    {"contract:\n", "contract: the key is unknown; did you mean contracts?"},
+		"  namePrefix":                    {"  nameprefix", "onDemand.nameprefix: the key is unknown; did you mean namePrefix?"},
+	} {
+		line := fmt.Sprintf("  line %d: ", lineOf(slip))
+		_, err := config.Parse([]byte(strings.Replace(text, slip, c.instead, 1)), driver.Types())
+		if err == nil || !strings.Contains("\n"+err.Error()+"\n", "\n"+line+c.want+"\n") {
+			t.Errorf("%s: got\n%v\nwant\n%s", c.instead, err, line+c.want)
 		}
 	}
 }
