@@ -10,6 +10,7 @@ package settings
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -149,9 +151,11 @@ func (s Section) Fault(format string, args ...any) {
 }
 
 // Err is what was found in the whole file, one fault a line in the order of the
-// file; nil if there is nothing.
+// file; nil if there is nothing. The same faults make the same text.
 func (s Section) Err() error {
-	slices.SortStableFunc(*s.faults, func(a, b fault) int { return a.line - b.line })
+	slices.SortFunc(*s.faults, func(a, b fault) int {
+		return cmp.Or(a.line-b.line, strings.Compare(a.err.Error(), b.err.Error()))
+	})
 	lines := make([]error, len(*s.faults))
 	for i, f := range *s.faults {
 		lines[i] = fmt.Errorf("  %w", f.err)
