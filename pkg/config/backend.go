@@ -17,15 +17,15 @@ type Types map[string]func() contract.Settings
 // Backend is one storage service.
 type Backend struct {
 	// Name is the first part of every id; it can never change.
-	Name string `yaml:"name"`
+	Name string `yaml:"name" jsonschema:"required,pattern=^[a-z0-9]([a-z0-9-]*[a-z0-9])?$,maxLength=63"`
 	// Type says how to speak to the service. The section of that name configures
 	// it.
-	Type string `yaml:"type"`
+	Type string `yaml:"type" jsonschema:"required"`
 	// Connection says how the service is reached, whatever its type.
 	Connection Connection `yaml:"connection,omitempty"`
 	// DeletionsPerSecond bounds how many objects a second are deleted at the
-	// service while buckets are emptied, all buckets together.
-	DeletionsPerSecond int `yaml:"deletionsPerSecond"`
+	// service while buckets are emptied, all buckets together; 20000 by default.
+	DeletionsPerSecond int `yaml:"deletionsPerSecond" jsonschema:"minimum=0"`
 	// Settings are the section that is named as the type.
 	Settings contract.Settings `yaml:"-"`
 	// Section is all that the file says beside the fields above, and after that

@@ -34,11 +34,11 @@ import (
 // Config is the file.
 type Config struct {
 	// Driver is who this driver is.
-	Driver Driver `yaml:"driver"`
+	Driver Driver `yaml:"driver" jsonschema:"required"`
 	// Journal is where the driver keeps what it has made and given away.
-	Journal Journal `yaml:"journal"`
+	Journal Journal `yaml:"journal" jsonschema:"required"`
 	// Backends are the storage services.
-	Backends []Backend `yaml:"backends"`
+	Backends []Backend `yaml:"backends" jsonschema:"required,minItems=1"`
 	// Contracts are the contracts that classes may name, with their terms.
 	Contracts []Contract `yaml:"contracts"`
 	// OnDemand, when given, are the terms of contracts that are not listed.
@@ -50,14 +50,15 @@ type Config struct {
 // Driver is who this driver is.
 type Driver struct {
 	// Name is what DriverGetInfo answers and classes name in driverName.
-	Name string `yaml:"name"`
+	Name string `yaml:"name" jsonschema:"required,maxLength=63,pattern=^[a-z]([a-z0-9-]*[a-z0-9])?(\\.[a-z]([a-z0-9-]*[a-z0-9])?)*$"`
 	// Owner marks everything this driver makes. Two drivers at one service need two marks.
-	Owner string `yaml:"owner"`
+	Owner string `yaml:"owner" jsonschema:"required,maxLength=128"`
 	// AdminSocket is where a running driver answers the commands contracts,
 	// buckets, keys, audit and rotate. The default is beside a journal in a file,
 	// which no other process can read; without one there is none.
 	AdminSocket string `yaml:"adminSocket,omitempty"`
-	// CallTimeout bounds each RPC, because the released sidecars set no deadline.
+	// CallTimeout bounds each RPC, because the released sidecars set no deadline;
+	// 30s by default.
 	CallTimeout time.Duration `yaml:"callTimeout"`
 }
 
@@ -86,14 +87,14 @@ const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 // Contract is a contract that classes may name.
 type Contract struct {
 	// Name is the second part of every id; it can never change.
-	Name string `yaml:"name"`
+	Name string `yaml:"name" jsonschema:"required,pattern=^[a-z0-9]([a-z0-9-]*[a-z0-9])?$,maxLength=63"`
 	// Terms are what is signed.
 	Terms `yaml:",inline"`
 }
 
 // OnDemand are the terms of contracts that a class names and Contracts does not list.
 type OnDemand struct {
-	// NamePrefix limits which names are signed on demand; "" is any name.
+	// NamePrefix limits which names are signed on demand; by default any is.
 	NamePrefix string `yaml:"namePrefix,omitempty"`
 	// Terms are what is signed.
 	Terms `yaml:",inline"`
@@ -104,19 +105,19 @@ type Terms struct {
 	// Listed is the name by which a class names the contract.
 	Listed string `yaml:"-"`
 	// Backend is the service that the contract is signed at.
-	Backend string `yaml:"backend"`
+	Backend string `yaml:"backend" jsonschema:"required"`
 	// DisplayName is shown in the service's own tools.
 	DisplayName string `yaml:"displayName,omitempty"`
-	// Region is where the contract's buckets live; "" leaves it to the service.
+	// Region is where the contract's buckets live; by default the service says.
 	Region string `yaml:"region,omitempty"`
-	// Plan is the service's name of what is bought; "" leaves it to the service.
+	// Plan is the service's name of what is bought; by default the service says.
 	Plan string `yaml:"plan,omitempty"`
 	// Quota are upper bounds; an absent one is left to the plan.
 	Quota Quota `yaml:"quota,omitempty"`
 	// Suspend stops all use of the contract without losing anything.
 	Suspend bool `yaml:"suspend,omitempty"`
 	// Labels are kept with the contract at the service.
-	Labels map[string]string `yaml:"labels,omitempty"`
+	Labels map[string]string `yaml:"labels,omitempty" jsonschema:"maxProperties=32"`
 	// AdoptBuckets lets COSI objects take on buckets of the contract that the
 	// driver did not make.
 	AdoptBuckets bool `yaml:"adoptBuckets,omitempty"`
@@ -129,19 +130,21 @@ type Terms struct {
 	// Defaults are parameters that classes mean where they give none. A change
 	// reaches the buckets that are there; keys stay as they were issued.
 	Defaults params.Defaults `yaml:"defaults,omitempty"`
-	// OnLastBucket says what happens when the contract's last bucket is deleted.
+	// OnLastBucket says what happens when the contract's last bucket is deleted:
+	// keep, the default, or cancel, which is the default for a contract per bucket.
 	OnLastBucket OnLastBucket `yaml:"onLastBucket"`
-	// Drift is the contract's own mode; "" is the file's.
+	// Drift is the contract's own mode; by default the file's.
 	Drift DriftMode `yaml:"drift,omitempty"`
 }
 
 // Quota bounds a contract.
 type Quota struct {
-	MaxBuckets *int64 `yaml:"maxBuckets,omitempty"`
-	MaxKeys    *int64 `yaml:"maxKeys,omitempty"`
+	// MaxBuckets and MaxKeys are how many there may be.
+	MaxBuckets *int64 `yaml:"maxBuckets,omitempty" jsonschema:"minimum=0"`
+	MaxKeys    *int64 `yaml:"maxKeys,omitempty" jsonschema:"minimum=0"`
 	// MaxBytes and MaxObjects are what all buckets of the contract hold together.
-	MaxBytes   *int64 `yaml:"maxBytes,omitempty"`
-	MaxObjects *int64 `yaml:"maxObjects,omitempty"`
+	MaxBytes   *int64 `yaml:"maxBytes,omitempty" jsonschema:"minimum=0"`
+	MaxObjects *int64 `yaml:"maxObjects,omitempty" jsonschema:"minimum=0"`
 }
 
 // OnLastBucket says what happens to a contract without buckets.
@@ -213,6 +216,7 @@ func (c *Config) setDefaults() {
 }
 
 func (t *Terms) setDefaults() {
+	t.Drift = t.Drift.quoted()
 	if t.OnLastBucket == "" {
 		t.OnLastBucket = Keep
 		if t.PerBucket {

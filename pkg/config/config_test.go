@@ -283,6 +283,10 @@ func TestDrift(t *testing.T) {
 	if want := (config.Drift{Mode: config.DriftOff, Interval: time.Hour, CallsPerSecond: 20}); c.Drift != want {
 		t.Errorf("by default: %+v", c.Drift)
 	}
+	// Helm hands over false where its values say off.
+	if c, err = config.Parse([]byte(strings.Replace(valid(t), "quota: {maxBuckets: 10}", "drift: false", 1)+"drift: {mode: false}\n"), driver.Types()); err != nil || c.Drift.Mode != config.DriftOff || c.Contracts[0].Drift != config.DriftOff {
+		t.Errorf("false is not off: %v", err)
+	}
 	text := strings.Replace(valid(t), "    quota: {maxBuckets: 10}", "    drift: off", 1) + "drift: {mode: repair, interval: 10m, callsPerSecond: 5}\n"
 	if c, err = config.Parse([]byte(text), driver.Types()); err != nil {
 		t.Fatal(err)

@@ -22,12 +22,13 @@ const (
 
 // Drift says how buckets, keys and contracts are compared with the journal.
 type Drift struct {
-	// Mode is for contracts whose terms say none.
+	// Mode is for contracts whose terms say none; off by default.
 	Mode DriftMode `yaml:"mode"`
-	// Interval is the time in which everything is looked at once.
+	// Interval is the time in which everything is looked at once; 1h by default.
 	Interval time.Duration `yaml:"interval"`
-	// CallsPerSecond bounds the calls that this takes at all services together.
-	CallsPerSecond int `yaml:"callsPerSecond"`
+	// CallsPerSecond bounds the calls that this takes at all services together; 20
+	// by default.
+	CallsPerSecond int `yaml:"callsPerSecond" jsonschema:"minimum=0,maximum=10000"`
 }
 
 const (
@@ -36,6 +37,7 @@ const (
 )
 
 func (d *Drift) setDefaults() {
+	d.Mode = d.Mode.quoted()
 	if d.Mode == "" {
 		d.Mode = DriftOff
 	}
@@ -53,6 +55,15 @@ func (d Drift) check(at settings.Section) {
 	if d.CallsPerSecond < 1 || d.CallsPerSecond > 10_000 {
 		at.At("callsPerSecond").Fault("%d is not between 1 and 10000", d.CallsPerSecond)
 	}
+}
+
+// quoted is the mode as it was meant: to YAML 1.1, which Helm reads, an off
+// without quotes is false.
+func (m DriftMode) quoted() DriftMode {
+	if m == "false" {
+		return DriftOff
+	}
+	return m
 }
 
 func (m DriftMode) check(at settings.Section) {

@@ -46,9 +46,9 @@ type Endpoints []Endpoint
 // Endpoint is where S3 is served.
 type Endpoint struct {
 	// Region is the region's name, which requests are signed for.
-	Region string `yaml:"region"`
+	Region string `yaml:"region" jsonschema:"required,minLength=1"`
 	// URL is the address that applications are told.
-	URL string `yaml:"url"`
+	URL string `yaml:"url" jsonschema:"required,pattern=^https?://"`
 	// VirtualHosts says that a bucket stands in the host name, not in the path.
 	VirtualHosts bool `yaml:"virtualHosts,omitempty"`
 }
@@ -85,12 +85,12 @@ const MaxSettleTime = 10 * time.Minute
 // for both.
 type GatewaySettings struct {
 	// AdminURL is the admin API's address; by default that of the first endpoint.
-	AdminURL string `yaml:"adminURL,omitempty"`
+	AdminURL string `yaml:"adminURL,omitempty" jsonschema:"pattern=^(https?://.+)?$"`
 	// Endpoints are where S3 is served, the default one first.
-	Endpoints Endpoints `yaml:"endpoints"`
+	Endpoints Endpoints `yaml:"endpoints" jsonschema:"required,minItems=1"`
 	// CredentialsFile holds the key that administers accounts: root's at a
 	// versitygw, that of a user with the capabilities users=* and user-policy=* at Ceph.
-	CredentialsFile string `yaml:"credentialsFile"`
+	CredentialsFile string `yaml:"credentialsFile" jsonschema:"required,minLength=1"`
 	// SettleTime is how long a change takes to reach all gateways, where there
 	// are several: the lifetime of versitygw's account cache, or the way to the
 	// other zones of Ceph's realm.

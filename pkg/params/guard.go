@@ -18,7 +18,8 @@ type Guard struct {
 	Parameters []string `yaml:"parameters,omitempty"`
 	// Required are those that have to be given, by the class or the defaults.
 	Required []string `yaml:"required,omitempty"`
-	// RefusePublic refuses what opens a bucket to everybody: see [Bucket.Public].
+	// RefusePublic refuses what opens a bucket to everybody: an ACL, a grant or a
+	// policy.
 	RefusePublic bool `yaml:"refusePublic,omitempty"`
 	// Regions are where buckets may be made; none is all of the contract's.
 	Regions []string `yaml:"regions,omitempty"`
@@ -26,14 +27,15 @@ type Guard struct {
 	Modes []cosi.AccessMode `yaml:"modes,omitempty"`
 	// Actions are the S3 actions that keys may have; none is all of their modes.
 	Actions []string `yaml:"actions,omitempty"`
-	// MaxKeyLife is the longest that a key may live, such as 90d; "" is for ever.
-	MaxKeyLife string `yaml:"maxKeyLife,omitempty"`
+	// MaxKeyLife is the longest that a key may live, such as 90d; by default
+	// any time.
+	MaxKeyLife string `yaml:"maxKeyLife,omitempty" jsonschema:"pattern=^([1-9][0-9]*[hd])?$"`
 	// MaxBuckets and MaxKeys are how many there may be of this driver's under
 	// the contract. Unlike the contract's quota they bind the driver alone, so
 	// they hold at a service that has no such bounds. Two drivers that are live
 	// at once may each go up to the bound with what they make at one moment.
-	MaxBuckets *int64 `yaml:"maxBuckets,omitempty"`
-	MaxKeys    *int64 `yaml:"maxKeys,omitempty"`
+	MaxBuckets *int64 `yaml:"maxBuckets,omitempty" jsonschema:"minimum=0"`
+	MaxKeys    *int64 `yaml:"maxKeys,omitempty" jsonschema:"minimum=0"`
 }
 
 // Defaults are parameters that a contract lays under its classes.

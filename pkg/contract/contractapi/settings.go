@@ -8,9 +8,9 @@ import (
 // Settings reach a service that serves the contract API of openapi.yaml.
 type Settings struct {
 	// URL is the API's base address.
-	URL string `yaml:"url"`
+	URL string `yaml:"url" jsonschema:"required,pattern=^https?://"`
 	// TokenFile holds the bearer token.
-	TokenFile string `yaml:"tokenFile"`
+	TokenFile string `yaml:"tokenFile" jsonschema:"required,minLength=1"`
 	// KeysReachAll is for a service whose keys cannot be limited to buckets.
 	KeysReachAll bool `yaml:"keysReachAll,omitempty"`
 }

@@ -20,11 +20,11 @@ import (
 // Settings reach a service that speaks AWS's IAM API, and say how it differs.
 type Settings struct {
 	// URL is the IAM API's address.
-	URL string `yaml:"url"`
+	URL string `yaml:"url" jsonschema:"required,pattern=^https?://"`
 	// Region is what calls of the IAM API are signed for; us-east-1 by default.
 	Region string `yaml:"region,omitempty"`
 	// Endpoints are where S3 is served, the default one first.
-	Endpoints contract.Endpoints `yaml:"endpoints"`
+	Endpoints contract.Endpoints `yaml:"endpoints" jsonschema:"required,minItems=1"`
 	// CredentialsFile holds the key that administers the account.
 	CredentialsFile string `yaml:"credentialsFile,omitempty"`
 	// CredentialsDir, in its place, has a file for each contract, named as it: a
@@ -37,9 +37,9 @@ type Settings struct {
 	// SettleTime is how long the service needs until a change holds everywhere.
 	SettleTime time.Duration `yaml:"settleTime,omitempty"`
 	// MaxKeys is how many keys a user can have; 2 by default.
-	MaxKeys int `yaml:"maxKeys,omitempty"`
+	MaxKeys int `yaml:"maxKeys,omitempty" jsonschema:"minimum=0"`
 	// MaxPolicyBytes is the longest inline policy of a user; 2048 by default.
-	MaxPolicyBytes int `yaml:"maxPolicyBytes,omitempty"`
+	MaxPolicyBytes int `yaml:"maxPolicyBytes,omitempty" jsonschema:"minimum=0"`
 	// Dialect is how policies are written, where it is not as at AWS.
 	Dialect Dialect `yaml:"dialect,omitempty"`
 }
