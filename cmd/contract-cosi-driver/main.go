@@ -174,7 +174,7 @@ func (v *versions) String() string {
 
 func (v *versions) Set(s string) error {
 	var out versions
-	for _, name := range strings.Split(s, ",") {
+	for name := range strings.SplitSeq(s, ",") {
 		version := driver.Version(name)
 		if version != driver.V1alpha1 && version != driver.V1alpha2 {
 			return fmt.Errorf("%q is neither %s nor %s", name, driver.V1alpha1, driver.V1alpha2)

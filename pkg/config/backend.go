@@ -61,10 +61,10 @@ func (b *Backend) load(from settings.Section, types Types) {
 		b.DeletionsPerSecond = defaultDeletions
 	}
 	if b.DeletionsPerSecond < 0 {
-		from.At("deletionsPerSecond").Fault("%d is negative", b.DeletionsPerSecond)
+		from.At("deletionsPerSecond").Faultf("%d is negative", b.DeletionsPerSecond)
 	}
 	if !cosi.IsLabel(b.Name) {
-		from.At("name").Fault("%q is not a DNS label of lower-case letters, digits and hyphens", b.Name)
+		from.At("name").Faultf("%q is not a DNS label of lower-case letters, digits and hyphens", b.Name)
 	}
 	b.Connection.check(from.At("connection"))
 
@@ -72,17 +72,17 @@ func (b *Backend) load(from settings.Section, types Types) {
 	for _, key := range slices.Sorted(maps.Keys(b.Section)) {
 		switch {
 		case types[key] == nil:
-			from.At(key).Fault("the key is unknown; %s", settings.Suggest(key, append(settings.KeysOf(*b), known...)))
+			from.At(key).Faultf("the key is unknown; %s", settings.Suggest(key, append(settings.KeysOf(*b), known...)))
 		case types[b.Type] != nil && key != b.Type:
-			from.At(key).Fault("the backend is of type %s; take this section out, or change the type", b.Type)
+			from.At(key).Faultf("the backend is of type %s; take this section out, or change the type", b.Type)
 		}
 	}
 	section := from.At(b.Type)
 	switch {
 	case types[b.Type] == nil:
-		from.At("type").Fault("%q is no type of backend; %s", b.Type, settings.Suggest(b.Type, known))
+		from.At("type").Faultf("%q is no type of backend; %s", b.Type, settings.Suggest(b.Type, known))
 	case !section.Given():
-		section.Fault("missing; it configures the backend of this type")
+		section.Faultf("missing; it configures the backend of this type")
 	default:
 		b.Settings = types[b.Type]()
 		b.Settings.Load(section)
@@ -108,8 +108,8 @@ func (c Connection) check(at settings.Section) {
 	files := c.Transport()
 	files.Proxy = ""
 	if (c.ClientCertFile == "") != (c.ClientKeyFile == "") {
-		at.Fault("clientCertFile and clientKeyFile go together")
+		at.Faultf("clientCertFile and clientKeyFile go together")
 	} else if _, err := transport.New(files); err != nil {
-		at.Fault("%w", err)
+		at.Faultf("%w", err)
 	}
 }

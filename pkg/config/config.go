@@ -232,14 +232,14 @@ var driverName = regexp.MustCompile(`^[a-z]([a-z0-9-]*[a-z0-9])?(\.[a-z]([a-z0-9
 func (c *Config) check(file settings.Section) {
 	at := file.At("driver")
 	if n := c.Driver.Name; len(n) > 63 || !driverName.MatchString(n) {
-		at.At("name").Fault("%q is not a DNS name of at most 63 lower-case characters whose labels begin with a letter", n)
+		at.At("name").Faultf("%q is not a DNS name of at most 63 lower-case characters whose labels begin with a letter", n)
 	}
 	if o := c.Driver.Owner; o == "" || len(o) > 128 || strings.TrimSpace(o) != o {
-		at.At("owner").Fault("%q is not a mark of 1 to 128 characters; name the cluster, for example", o)
+		at.At("owner").Faultf("%q is not a mark of 1 to 128 characters; name the cluster, for example", o)
 	}
 	at.At("callTimeout").Between(c.Driver.CallTimeout, time.Second, 10*time.Minute)
 	if s := c.Driver.AdminSocket; s != "" && (!path.IsAbs(s) || !strings.HasSuffix(s, ".sock") || len(s) > maxSocketPath) {
-		at.At("adminSocket").Fault("%q is not an absolute path that ends in .sock and has at most %d characters", s, maxSocketPath)
+		at.At("adminSocket").Faultf("%q is not an absolute path that ends in .sock and has at most %d characters", s, maxSocketPath)
 	}
 	c.Journal.check(file.At("journal"))
 	c.Drift.check(file.At("drift"))
@@ -247,25 +247,25 @@ func (c *Config) check(file settings.Section) {
 	var backends []string
 	for i, b := range c.Backends {
 		if slices.Contains(backends, b.Name) {
-			file.At("backends", i, "name").Fault("%q is there twice", b.Name)
+			file.At("backends", i, "name").Faultf("%q is there twice", b.Name)
 		}
 		backends = append(backends, b.Name)
 	}
 	if len(backends) == 0 {
-		file.At("backends").Fault("there is none; name at least one storage service")
+		file.At("backends").Faultf("there is none; name at least one storage service")
 	}
 	if len(c.Contracts) == 0 && c.OnDemand == nil {
-		file.At("contracts").Fault("there is none and no onDemand terms, so no class could name one")
+		file.At("contracts").Faultf("there is none and no onDemand terms, so no class could name one")
 	}
 
 	contracts := map[string]bool{}
 	for i, t := range c.Contracts {
 		at := file.At("contracts", i)
 		if !cosi.IsLabel(t.Name) {
-			at.At("name").Fault("%q is not a DNS label of lower-case letters, digits and hyphens", t.Name)
+			at.At("name").Faultf("%q is not a DNS label of lower-case letters, digits and hyphens", t.Name)
 		}
 		if contracts[t.Name] {
-			at.At("name").Fault("%q is there twice", t.Name)
+			at.At("name").Faultf("%q is there twice", t.Name)
 		}
 		contracts[t.Name] = true
 		name := t.Name
@@ -273,17 +273,17 @@ func (c *Config) check(file settings.Section) {
 			name = perBucketName(t.Name, "") // the longest that is made of it
 		}
 		if most := cosi.MaxPrefix - 1; len(t.Backend)+len(name) > most {
-			at.At("name").Fault("with its backend's name it has %d characters; ids leave room for %d", len(t.Backend)+len(name), most)
+			at.At("name").Faultf("with its backend's name it has %d characters; ids leave room for %d", len(t.Backend)+len(name), most)
 		}
 		t.check(at, backends)
 	}
 	if d := c.OnDemand; d != nil {
 		at := file.At("onDemand")
 		if d.NamePrefix != "" && !cosi.IsLabel(d.NamePrefix+"x") {
-			at.At("namePrefix").Fault("%q cannot begin a contract's name", d.NamePrefix)
+			at.At("namePrefix").Faultf("%q cannot begin a contract's name", d.NamePrefix)
 		}
 		if d.PerBucket {
-			at.At("perBucket").Fault("only a listed contract can stand for one per bucket; list it in contracts")
+			at.At("perBucket").Faultf("only a listed contract can stand for one per bucket; list it in contracts")
 		}
 		d.check(at, backends)
 	}
@@ -292,11 +292,11 @@ func (c *Config) check(file settings.Section) {
 func (j Journal) check(at settings.Section) {
 	switch {
 	case j.File == "" && j.Secrets == nil:
-		at.Fault("it has no place; give journal.file, an absolute path, or journal.secrets")
+		at.Faultf("it has no place; give journal.file, an absolute path, or journal.secrets")
 	case j.File != "" && j.Secrets != nil:
-		at.Fault("it has two places; give either journal.file or journal.secrets, and move its content with journal export and import")
+		at.Faultf("it has two places; give either journal.file or journal.secrets, and move its content with journal export and import")
 	case j.File != "" && !path.IsAbs(j.File):
-		at.At("file").Fault("%q is not an absolute path", j.File)
+		at.At("file").Faultf("%q is not an absolute path", j.File)
 	}
 	s := j.Secrets
 	if s == nil {
@@ -304,18 +304,18 @@ func (j Journal) check(at settings.Section) {
 	}
 	switch namespace := at.At("secrets", "namespace"); {
 	case s.Namespace == "":
-		namespace.Fault("missing; only in a pod, without a kubeconfig, is there a default")
+		namespace.Faultf("missing; only in a pod, without a kubeconfig, is there a default")
 	case !cosi.IsLabel(s.Namespace):
-		namespace.Fault("%q is not a name of a namespace", s.Namespace)
+		namespace.Faultf("%q is not a name of a namespace", s.Namespace)
 	}
 	if s.Kubeconfig == "" {
 		return
 	}
 	kubeconfig := at.At("secrets", "kubeconfig")
 	if !path.IsAbs(s.Kubeconfig) {
-		kubeconfig.Fault("%q is not an absolute path", s.Kubeconfig)
+		kubeconfig.Faultf("%q is not an absolute path", s.Kubeconfig)
 	} else if f, err := os.Open(s.Kubeconfig); err != nil {
-		kubeconfig.Fault("%w", err)
+		kubeconfig.Faultf("%w", err)
 	} else {
 		_ = f.Close()
 	}
@@ -323,29 +323,29 @@ func (j Journal) check(at settings.Section) {
 
 func (t Terms) check(at settings.Section, backends []string) {
 	if !slices.Contains(backends, t.Backend) {
-		at.At("backend").Fault("%q is no backend of this file; %s", t.Backend, settings.Suggest(t.Backend, backends))
+		at.At("backend").Faultf("%q is no backend of this file; %s", t.Backend, settings.Suggest(t.Backend, backends))
 	}
 	if t.OnLastBucket != Keep && t.OnLastBucket != Cancel {
-		at.At("onLastBucket").Fault("%q is neither keep nor cancel", t.OnLastBucket)
+		at.At("onLastBucket").Faultf("%q is neither keep nor cancel", t.OnLastBucket)
 	}
 	if t.Drift != "" {
 		t.Drift.check(at.At("drift"))
 	}
 	for name, bound := range map[string]*int64{"maxBuckets": t.Quota.MaxBuckets, "maxKeys": t.Quota.MaxKeys, "maxBytes": t.Quota.MaxBytes, "maxObjects": t.Quota.MaxObjects} {
 		if bound != nil && *bound < 0 {
-			at.At("quota", name).Fault("%d is negative", *bound)
+			at.At("quota", name).Faultf("%d is negative", *bound)
 		}
 	}
 	for _, text := range t.Guard.Check(t.Defaults) {
 		place, why, _ := strings.Cut(text, ": ")
 		section, key, _ := strings.Cut(place, ".")
-		at.At(section, key).Fault("%s", why)
+		at.At(section, key).Faultf("%s", why)
 	}
 	if t.PerBucket && t.Guard.MaxBuckets != nil {
-		at.At("guard", "maxBuckets").Fault("a contract of perBucket has one bucket each; leave it out")
+		at.At("guard", "maxBuckets").Faultf("a contract of perBucket has one bucket each; leave it out")
 	}
 	if len(t.Labels) > 32 {
-		at.At("labels").Fault("%d labels; at most 32 are allowed", len(t.Labels))
+		at.At("labels").Faultf("%d labels; at most 32 are allowed", len(t.Labels))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -127,7 +128,8 @@ func TestParseRefuses(t *testing.T) {
 		"second":        valid(t) + "\n---\n" + valid(t),
 		"no contracts":  strings.Split(valid(t), "contracts:")[0],
 		"twice":         valid(t) + "\njournal: {file: /x}\n",
-		"empty token":   strings.Replace(valid(t), "planted", "planted", 1) + "\nextra: 1\n",
+		"extra":         valid(t) + "\nextra: 1\n",
+		"empty token":   regexp.MustCompile(`tokenFile: \S+`).ReplaceAllString(valid(t), "tokenFile: "+tokenFile(t, " \n")+"}"),
 		"list for text": strings.Replace(valid(t), "owner: cluster-1", "owner: [a]", 1),
 	} {
 		if _, err := config.Parse([]byte(text), driver.Types()); err == nil {

@@ -53,7 +53,7 @@ func (d Drift) check(at settings.Section) {
 	d.Mode.check(at.At("mode"))
 	at.At("interval").Between(d.Interval, time.Second, 7*24*time.Hour)
 	if d.CallsPerSecond < 1 || d.CallsPerSecond > 10_000 {
-		at.At("callsPerSecond").Fault("%d is not between 1 and 10000", d.CallsPerSecond)
+		at.At("callsPerSecond").Faultf("%d is not between 1 and 10000", d.CallsPerSecond)
 	}
 }
 
@@ -68,7 +68,7 @@ func (m DriftMode) quoted() DriftMode {
 
 func (m DriftMode) check(at settings.Section) {
 	if m != DriftOff && m != DriftReport && m != DriftRepair {
-		at.Fault("%q is none of off, report and repair", m)
+		at.Faultf("%q is none of off, report and repair", m)
 	}
 }
 

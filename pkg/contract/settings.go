@@ -56,12 +56,12 @@ type Endpoint struct {
 // Check adds what is wrong with the endpoints.
 func (e Endpoints) Check(at settings.Section) {
 	if len(e) == 0 {
-		at.Fault("there is none; name where S3 is served")
+		at.Faultf("there is none; name where S3 is served")
 	}
 	seen := map[string]bool{}
 	for i, endpoint := range e {
 		if endpoint.Region == "" || seen[endpoint.Region] {
-			at.At(i, "region").Fault("%q is empty or there twice", endpoint.Region)
+			at.At(i, "region").Faultf("%q is empty or there twice", endpoint.Region)
 		}
 		seen[endpoint.Region] = true
 		at.At(i, "url").URL(endpoint.URL)

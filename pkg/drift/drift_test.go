@@ -181,7 +181,7 @@ func TestModes(t *testing.T) {
 		done := make(chan struct{})
 		go func() { Run(ctx, w.Config); close(done) }()
 		sleep := func(d time.Duration) int {
-			time.Sleep(d)
+			time.Sleep(d) //nolint:forbidigo // of synctest
 			synctest.Wait()
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -231,7 +231,7 @@ func TestMemory(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			go Run(ctx, w.Config)
 			for range 12 { // each tenth of an interval
-				time.Sleep(6 * time.Minute)
+				time.Sleep(6 * time.Minute) //nolint:forbidigo // of synctest
 				runtime.GC()
 				runtime.ReadMemStats(&now)
 				most = max(most, now.HeapAlloc-min(before.HeapAlloc, now.HeapAlloc))

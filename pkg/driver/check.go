@@ -69,7 +69,7 @@ func checkBackend(ctx context.Context, c *config.Config, b config.Backend, p *pr
 		return nil
 	case err != nil:
 		found(Finding{Backend: b.Name, What: "trial", Skipped: true})
-		return nil
+		return nil //nolint:nilerr // the failure is told
 	}
 	client, err := transport.New(b.Connection.Transport())
 	if err != nil {

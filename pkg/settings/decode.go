@@ -17,7 +17,7 @@ import (
 // struct has no field for, and what is of another kind, becomes a fault.
 func (s Section) Decode(into any) {
 	if err := s.decode(into); err != nil {
-		s.Fault("%w", err)
+		s.Faultf("%w", err)
 	}
 }
 
@@ -50,7 +50,7 @@ func (s Section) compare(t reflect.Type) {
 		fields, open := fieldsOf(t)
 		s.compareKeys(n, func(key string) reflect.Type {
 			if fields[key] == nil && !open {
-				s.At(key).Fault("the key is unknown; %s", Suggest(key, slices.Collect(maps.Keys(fields))))
+				s.At(key).Faultf("the key is unknown; %s", Suggest(key, slices.Collect(maps.Keys(fields))))
 			}
 			return fields[key]
 		})
@@ -62,7 +62,7 @@ func (s Section) compare(t reflect.Type) {
 		}
 	case kind == reflect.Interface:
 	case s.node.Decode(reflect.New(t).Interface()) != nil, (kind == reflect.Int || kind == reflect.Int64) && cut(n):
-		s.Fault("%s stands where %s belongs", is(n), wanted(t))
+		s.Faultf("%s stands where %s belongs", is(n), wanted(t))
 	}
 }
 
@@ -87,7 +87,7 @@ func (s Section) compareKeys(n *yaml.Node, typeOf func(key string) reflect.Type)
 		child.node = value
 		if first := seen[key.Value]; first > 0 {
 			child.line = key.Line
-			child.Fault("the key is there twice, first in line %d", first)
+			child.Faultf("the key is there twice, first in line %d", first)
 			continue
 		}
 		seen[key.Value] = key.Line
@@ -107,8 +107,7 @@ func KeysOf(v any) []string {
 // any other key too.
 func fieldsOf(t reflect.Type) (fields map[string]reflect.Type, open bool) {
 	fields = map[string]reflect.Type{}
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 		switch {
 		case name == "-":

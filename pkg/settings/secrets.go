@@ -36,14 +36,14 @@ func open[T any](file string, changed func(error), parse func([]byte) (T, error)
 // Secret adds a fault if a file does not hold a secret.
 func (s Section) Secret(file string) {
 	if _, err := OpenSecret(file, nil); err != nil {
-		s.Fault("%w", err)
+		s.Faultf("%w", err)
 	}
 }
 
 // KeyPair adds a fault if a file does not hold credentials.
 func (s Section) KeyPair(file string) {
 	if _, err := OpenKeyPair(file, nil); err != nil {
-		s.Fault("%w", err)
+		s.Faultf("%w", err)
 	}
 }
 

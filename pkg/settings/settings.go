@@ -52,7 +52,7 @@ func Read(text []byte, into any) (Section, error) {
 	}
 	s.node = document.Content[0]
 	if err := decoder.Decode(&document); !errors.Is(err, io.EOF) {
-		s.Fault("there is a second YAML document; leave one")
+		s.Faultf("there is a second YAML document; leave one")
 	}
 	return s, s.decode(into)
 }
@@ -135,8 +135,8 @@ func mergedBy(value *yaml.Node) []*yaml.Node {
 // Given reports whether the file has the part.
 func (s Section) Given() bool { return s.node != nil && resolve(s.node).Tag != nullTag }
 
-// Fault adds what is wrong with the part, and how it is mended.
-func (s Section) Fault(format string, args ...any) {
+// Faultf adds what is wrong with the part, and how it is mended.
+func (s Section) Faultf(format string, args ...any) {
 	if s.faults == nil {
 		return
 	}
@@ -169,15 +169,15 @@ func (s Section) URL(text string) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		s.Fault("this is not an http or https address without credentials")
+		s.Faultf("this is not an http or https address without credentials")
 	case u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil:
-		s.Fault("%q is not an http or https address without credentials", u.Redacted())
+		s.Faultf("%q is not an http or https address without credentials", u.Redacted())
 	}
 }
 
 // Between adds a fault if a time is not within its bounds.
 func (s Section) Between(d, least, most time.Duration) {
 	if d < least || d > most {
-		s.Fault("%s is not between %s and %s", d, least, most)
+		s.Faultf("%s is not between %s and %s", d, least, most)
 	}
 }

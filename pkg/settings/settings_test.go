@@ -47,8 +47,8 @@ func TestFaultsOfAFile(t *testing.T) {
 		"empty":     {"", nil},
 		"sound":     {"name: 7\nwait: 3s\nlimit: 4\ntry: yes\nmarks: {a: b, c: 3}\nparts: [{url: http://a, words: [x]}]\npart: null\ndeep: x\nopen: {kind: a, b: [1, {c: 2}]}\n", nil},
 		"an anchor": {"part: &p {url: http://a}\nparts:\n  - *p\n  - <<: *p\n    words: [x]\n  - <<: [*p]\n", nil},
-		"unknown keys": {"nmae: x\npart:\n  ulr: http://a\nparts:\n  - url: http://a\n    somethingElse: 1\nNever: x\nopen: {b: 1}\n", []string{
-			"line 1: nmae: the key is unknown; did you mean name?",
+		"unknown keys": {"nam: x\npart:\n  ulr: http://a\nparts:\n  - url: http://a\n    somethingElse: 1\nNever: x\nopen: {b: 1}\n", []string{
+			"line 1: nam: the key is unknown; did you mean name?",
 			"line 3: part.ulr: the key is unknown; did you mean url?",
 			"line 6: parts[0].somethingElse: the key is unknown; known are url, words",
 			"line 7: Never: the key is unknown; known are deep, limit, marks, name, open, part, parts, try, wait",
@@ -109,8 +109,8 @@ func TestFaultsOfSections(t *testing.T) {
 		t.Fatal(err)
 	}
 	file.At("wait").Between(into.Wait, time.Second, time.Hour)
-	file.At("part").Fault("missing")
-	file.At("open", "other").Fault("missing")
+	file.At("part").Faultf("missing")
+	file.At("open", "other").Faultf("missing")
 	file.At("parts", 0, "url").URL(into.Parts[0].URL)
 	file.At("parts", 1, "url").URL("ftp://x")
 	file.At("parts", 2, "url").URL("https://x/ok")
@@ -185,11 +185,11 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("part: &a {<<: [*a], url: x}\nparts: [*a, 1, {}]"))
 	f.Add([]byte("open: {kind: a, '': [~]}\n\tname: b\n"))
 	f.Add([]byte("? [a]\n: b\nlimit: 0x1\n---\n"))
-	f.Fuzz(func(t *testing.T, text []byte) {
+	f.Fuzz(func(_ *testing.T, text []byte) {
 		var into things
 		file, err := settings.Read(text, &into)
 		if err == nil {
-			file.At("parts", 0, "url").Fault("x")
+			file.At("parts", 0, "url").Faultf("x")
 			_ = file.Err()
 		}
 	})

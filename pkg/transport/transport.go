@@ -73,7 +73,7 @@ func New(c Config) (*http.Client, error) {
 	if c.ClientCertFile != "" {
 		files = append(files, c.ClientCertFile, c.ClientKeyFile)
 	}
-	trust, err := reload.Open(c.Changed, func(texts [][]byte) (*tls.Config, error) { return c.tls(texts) }, files...)
+	trust, err := reload.Open(c.Changed, c.tls, files...)
 	if err != nil {
 		return nil, err
 	}

@@ -142,7 +142,7 @@ func TestSchema(t *testing.T) {
 			t.Errorf("%s is in values.yaml and not in values.schema.json", at)
 		}
 	}
-	walk("", map[string]any(loadChart(t).Values))
+	walk("", loadChart(t).Values)
 }
 
 func TestLint(t *testing.T) {
@@ -203,7 +203,7 @@ func valueRows(t *testing.T) []valueRow {
 		text := meaning(at[strings.LastIndex(at, ".")+1:], &jsonschema.Schema{Description: n.Description})
 		rows = append(rows, valueRow{at, kind, shown, text})
 	}
-	walk("", top, map[string]any(loadChart(t).Values))
+	walk("", top, loadChart(t).Values)
 	return rows
 }
 

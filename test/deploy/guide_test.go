@@ -475,7 +475,7 @@ func TestTroubleshooting(t *testing.T) {
 
 // matches reports whether a text has the parts of a pattern in their order.
 func matches(text, pattern string) bool {
-	for _, part := range strings.Split(unquoted(pattern), "…") {
+	for part := range strings.SplitSeq(unquoted(pattern), "…") {
 		_, after, found := strings.Cut(text, part)
 		if !found {
 			return false

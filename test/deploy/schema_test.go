@@ -128,9 +128,9 @@ func describe(comments map[string]string, of reflect.Type, field string) string 
 		text = comments[of.PkgPath()+"."+of.Name()+"."+of.Field(i).Name]
 	}
 	text = strings.Join(strings.Fields(text), " ")
-	for i := range of.NumField() {
-		key, _, _ := strings.Cut(of.Field(i).Tag.Get("yaml"), ",")
-		if at := regexp.MustCompile(`\b` + of.Field(i).Name + `\b`).FindStringIndex(text); at != nil && key != "" && key != "-" {
+	for field := range of.Fields() {
+		key, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
+		if at := regexp.MustCompile(`\b` + field.Name + `\b`).FindStringIndex(text); at != nil && key != "" && key != "-" {
 			text = text[:at[0]] + "`" + key + "`" + text[at[1]:]
 		}
 	}

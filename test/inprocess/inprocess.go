@@ -3,6 +3,7 @@ package inprocess
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -57,8 +58,7 @@ func Start(file, endpoint string, logs io.Writer) (*Driver, error) {
 	}
 	if d.Conn, err = harness.Dial(ctx, endpoint); err != nil {
 		d.cancel()
-		<-d.done
-		return nil, err
+		return nil, errors.Join(err, <-d.done)
 	}
 	return d, nil
 }

@@ -60,7 +60,7 @@ func transient(err error) bool {
 func untilDone(t testing.TB, call func() error) {
 	t.Helper()
 	var err error
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) { //nolint:forbidigo // as a sidecar pauses
 		if err = call(); !transient(err) {
 			break
 		}
@@ -138,7 +138,7 @@ func TestGrantedWhileDeletedElsewhere(t *testing.T) {
 			}
 		})
 		group.Go(func() {
-			time.Sleep(time.Duration(round%8) * time.Millisecond)
+			time.Sleep(time.Duration(round%8) * time.Millisecond) //nolint:forbidigo // moves the race; no verdict hangs on it
 			untilDone(t, func() error { return deleter.delete(id) })
 		})
 		group.Wait()

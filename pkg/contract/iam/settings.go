@@ -79,7 +79,7 @@ func (s *Settings) Load(from settings.Section) {
 	dir := from.At("credentialsDir")
 	switch {
 	case (s.CredentialsFile == "") == (s.CredentialsDir == ""):
-		from.Fault("give either credentialsFile, for one account, or credentialsDir, for an account per contract")
+		from.Faultf("give either credentialsFile, for one account, or credentialsDir, for an account per contract")
 	case s.CredentialsFile != "":
 		from.At("credentialsFile").KeyPair(s.CredentialsFile)
 	default:
@@ -87,17 +87,17 @@ func (s *Settings) Load(from settings.Section) {
 			dir.KeyPair(filepath.Join(s.CredentialsDir, name))
 		}
 		if _, err := os.ReadDir(s.CredentialsDir); err != nil {
-			dir.Fault("%w", err)
+			dir.Faultf("%w", err)
 		}
 	}
 	if clean := path.Clean("/"+s.Path) + "/"; s.Path != clean || s.Path == "//" || len(s.Path) > 256 {
-		from.At("path").Fault("%q does not begin and end with a slash, or is / alone", s.Path)
+		from.At("path").Faultf("%q does not begin and end with a slash, or is / alone", s.Path)
 	}
 	if s.MaxKeys < 1 {
-		from.At("maxKeys").Fault("%d is not a number of keys from 1", s.MaxKeys)
+		from.At("maxKeys").Faultf("%d is not a number of keys from 1", s.MaxKeys)
 	}
 	if s.MaxPolicyBytes < 256 {
-		from.At("maxPolicyBytes").Fault("%d is less than the 256 that a policy needs", s.MaxPolicyBytes)
+		from.At("maxPolicyBytes").Faultf("%d is less than the 256 that a policy needs", s.MaxPolicyBytes)
 	}
 	from.At("settleTime").Between(s.SettleTime, 0, contract.MaxSettleTime)
 }
