@@ -140,9 +140,10 @@ type Parameter struct {
 	// Satisfies is a parameter that need not be given where this one is, though a
 	// guard requires it; "" for none.
 	Satisfies string
-	// Opens are beginnings of values, or of items of a list, that open the bucket
-	// to everybody. What a document opens, only the driver can tell.
-	Opens []string
+	// Opens are what [Bucket.Public] looks for in the parameter, as data: a value,
+	// or an item of a list, that meets all of them opens the bucket to everybody.
+	// None is of a parameter that opens nothing, or where only the driver can tell.
+	Opens []Rule
 	// NoDefault says why a contract's defaults cannot give the parameter; "" if
 	// they can.
 	NoDefault string
@@ -219,29 +220,21 @@ func contradictions(b Bucket) []error {
 // something to every principal.
 func (b Bucket) Public() []string {
 	var out []string
-	fields := b.fields()
-	for _, r := range bucketTable.rows {
-		for _, beginning := range r.Opens {
-			if slices.ContainsFunc(texts(fields[r.Name]), func(v string) bool { return strings.HasPrefix(v, beginning) }) {
-				out = append(out, r.Name)
-				break
-			}
+	if b.ACL != "" && b.ACL != "private" {
+		out = append(out, "acl")
+	}
+	for _, g := range []struct {
+		name string
+		who  []string
+	}{{"grantRead", b.Read}, {"grantWrite", b.Write}, {"grantReadACP", b.ReadACP}, {"grantWriteACP", b.WriteACP}, {"grantFullControl", b.FullControl}} {
+		if slices.ContainsFunc(g.who, func(w string) bool { return strings.HasPrefix(w, "uri=") }) {
+			out = append(out, g.name)
 		}
 	}
 	if everybody(b.Policy) {
 		out = append(out, "policy")
 	}
 	return out
-}
-
-// texts are what a field of JSON says, be it a text or a list.
-func texts(field json.RawMessage) []string {
-	var list []string
-	if json.Unmarshal(field, &list) != nil {
-		list = make([]string, 1)
-		_ = json.Unmarshal(field, &list[0]) // one that is not there is ""
-	}
-	return list
 }
 
 // Empties reports whether the parameters of a Bucket object say that its

@@ -87,7 +87,7 @@ var bucketTable = newTable(bucketRows())
 func bucketRows() []row[Bucket] {
 	grant := func(name, permission string, list func(*Grants) *[]string) row[Bucket] {
 		return row[Bucket]{
-			Parameter{Name: name, Class: BucketClass, TestedOn: onVersitygw, Type: grantees, Text: "grants " + permission + " on the bucket to others by ACL", Opens: []string{"uri="}, // S3's groups, all users among them
+			Parameter{Name: name, Class: BucketClass, TestedOn: onVersitygw, Type: grantees, Text: "grants " + permission + " on the bucket to others by ACL", Opens: []Rule{{Pattern: `uri=.*`}}, // S3's groups
 				Check: Check{List: true, MaxItems: maxGrantees, Rules: []Rule{
 					{Pattern: `(id|uri|emailAddress)="*[^"].*`, Fault: "is not id=…, uri=… or emailAddress=…"},
 				}}},
@@ -146,7 +146,7 @@ func bucketRows() []row[Bucket] {
 			Parameter{Name: "acl", Class: BucketClass, TestedOn: onAll, Type: "`private`, `public-read`, `public-read-write` or `authenticated-read`",
 				Text:     "S3's canned ACL for the bucket; not together with a grant",
 				Check:    Check{OneOf: []string{"private", "public-read", "public-read-write", "authenticated-read"}},
-				Opens:    []string{"public-", "authenticated-"},
+				Opens:    []Rule{{Pattern: `private`, Not: true}},
 				Excludes: grantNames},
 			func(b *Bucket, v string) error { b.ACL = v; return nil },
 		},

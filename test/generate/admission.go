@@ -140,12 +140,16 @@ func writeGuard(b *strings.Builder) {
 		if p.Satisfies != "" {
 			instead += fmt.Sprintf(" && !(k == %s && %s)", text(p.Satisfies), given(p.Name))
 		}
-		var opens []string
-		for _, beginning := range p.Opens {
-			opens = append(opens, fmt.Sprintf("i.startsWith(%s)", text(beginning)))
+		var meets []string
+		for _, r := range p.Opens {
+			met := "i.matches(" + text(r.Expression()) + ")"
+			if r.Not {
+				met = "!" + met
+			}
+			meets = append(meets, met)
 		}
-		if len(opens) > 0 {
-			open = append(open, fmt.Sprintf("(%s && %s.exists(i, %s) ? [%s] : [])", given(p.Name), values(p), strings.Join(opens, " || "), text(p.Name)))
+		if len(meets) > 0 {
+			open = append(open, fmt.Sprintf("(%s && %s.exists(i, %s) ? [%s] : [])", given(p.Name), values(p), strings.Join(meets, " && "), text(p.Name)))
 		}
 	}
 	slices.Sort(optional)
