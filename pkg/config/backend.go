@@ -21,8 +21,9 @@ type Backend struct {
 	// Type says how to speak to the service. The section of that name configures
 	// it.
 	Type string `yaml:"type" jsonschema:"required"`
-	// Connection says how the service is reached, whatever its type.
-	Connection Connection `yaml:"connection,omitempty"`
+	// Connection says how the service is reached, whatever its type. Its files are
+	// read again when they change.
+	Connection transport.Config `yaml:"connection,omitempty"`
 	// DeletionsPerSecond bounds how many objects a second are deleted at the
 	// service while buckets are emptied, all buckets together; 20000 by default.
 	DeletionsPerSecond int `yaml:"deletionsPerSecond" jsonschema:"minimum=0"`
@@ -37,24 +38,6 @@ type Backend struct {
 // what the driver takes of those that delete more.
 const defaultDeletions = 20_000
 
-// Connection says how a service is reached. Its files are read again when they
-// change.
-type Connection struct {
-	// CAFile holds the CAs, as PEM, that are trusted instead of the system's.
-	CAFile string `yaml:"caFile,omitempty"`
-	// ClientCertFile and ClientKeyFile hold the certificate that the driver shows.
-	ClientCertFile string `yaml:"clientCertFile,omitempty"`
-	ClientKeyFile  string `yaml:"clientKeyFile,omitempty"`
-	// Proxy is the address of an HTTP proxy; by default the environment says it.
-	Proxy string `yaml:"proxy,omitempty"`
-	// ConnectTimeout bounds the making of a connection; 5s by default.
-	ConnectTimeout time.Duration `yaml:"connectTimeout,omitempty"`
-	// AnswerTimeout bounds the wait for an answer; 20s by default.
-	AnswerTimeout time.Duration `yaml:"answerTimeout,omitempty"`
-	// InsecureSkipVerify takes any certificate for the service's. For tests.
-	InsecureSkipVerify bool `yaml:"insecureSkipVerify,omitempty"`
-}
-
 // load fills in what the file leaves out, and reads the section of the type.
 func (b *Backend) load(from settings.Section, types Types) {
 	if b.DeletionsPerSecond == 0 {
@@ -66,7 +49,7 @@ func (b *Backend) load(from settings.Section, types Types) {
 	if !cosi.IsLabel(b.Name) {
 		from.At("name").Faultf("%q is not a DNS label of lower-case letters, digits and hyphens", b.Name)
 	}
-	b.Connection.check(from.At("connection"))
+	checkConnection(from.At("connection"), b.Connection)
 
 	known := slices.Collect(maps.Keys(types))
 	for _, key := range slices.Sorted(maps.Keys(b.Section)) {
@@ -90,26 +73,17 @@ func (b *Backend) load(from settings.Section, types Types) {
 	}
 }
 
-// Transport is the connection as pkg/transport takes it.
-func (c Connection) Transport() transport.Config {
-	return transport.Config{
-		CAFile: c.CAFile, ClientCertFile: c.ClientCertFile, ClientKeyFile: c.ClientKeyFile, Proxy: c.Proxy,
-		ConnectTimeout: c.ConnectTimeout, AnswerTimeout: c.AnswerTimeout, SkipVerify: c.InsecureSkipVerify,
-	}
-}
-
-func (c Connection) check(at settings.Section) {
+func checkConnection(at settings.Section, c transport.Config) {
 	const most = 10 * time.Minute
 	at.At("connectTimeout").Between(c.ConnectTimeout, 0, most)
 	at.At("answerTimeout").Between(c.AnswerTimeout, 0, most)
 	if c.Proxy != "" {
 		at.At("proxy").URL(c.Proxy)
+		c.Proxy = "" // what follows is about the files
 	}
-	files := c.Transport()
-	files.Proxy = ""
 	if (c.ClientCertFile == "") != (c.ClientKeyFile == "") {
 		at.Faultf("clientCertFile and clientKeyFile go together")
-	} else if _, err := transport.New(files); err != nil {
+	} else if _, err := transport.New(c); err != nil {
 		at.Faultf("%w", err)
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/reload"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/settings"
 )
 
@@ -31,13 +29,8 @@ type Reach struct {
 	// Observe hears of every call that was tried, with the outcome.
 	Observe func(operation string, err error)
 	// Changed hears of files that were read again, by what they are; see
-	// [reload.Open].
+	// [settings.OpenKeyPair].
 	Changed func(what string) func(error)
-}
-
-// OpenKey opens a file of credentials.
-func (r Reach) OpenKey(file string) (*reload.File[secret.KeyPair], error) {
-	return settings.OpenKeyPair(file, r.Changed("credentials"))
 }
 
 // Endpoints are where S3 is served, the default one first.

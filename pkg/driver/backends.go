@@ -68,10 +68,10 @@ func newBackend(ctx context.Context, b config.Backend, owner string, observe fun
 			log.Info("A file was changed and read again", "what", what)
 		}
 	}}
-	if b.Connection.InsecureSkipVerify {
+	if b.Connection.SkipVerify {
 		log.Info("TLS certificates of this backend are not verified: connection.insecureSkipVerify is set")
 	}
-	connection := b.Connection.Transport()
+	connection := b.Connection
 	connection.Changed = r.Changed("TLS")
 	var err error
 	if r.HTTP, err = transport.New(connection); err != nil {

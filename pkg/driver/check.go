@@ -71,7 +71,7 @@ func checkBackend(ctx context.Context, c *config.Config, b config.Backend, p *pr
 		found(Finding{Backend: b.Name, What: "trial", Skipped: true})
 		return nil //nolint:nilerr // the failure is told
 	}
-	client, err := transport.New(b.Connection.Transport())
+	client, err := transport.New(b.Connection)
 	if err != nil {
 		return err
 	}

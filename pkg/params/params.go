@@ -152,15 +152,6 @@ type Parameter struct {
 	TestedOn []string
 }
 
-// Literal is the default as a class could give it; "" if it is none of the
-// values there are.
-func (p Parameter) Literal() string {
-	if value := strings.Trim(p.Default, "`"); slices.Contains(p.Check.OneOf, value) {
-		return value
-	}
-	return ""
-}
-
 // row adds to a Parameter how its value gets into T.
 type row[T any] struct {
 	Parameter

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"math"
@@ -125,31 +126,16 @@ func fieldsOf(t reflect.Type) (fields map[string]reflect.Type, open bool) {
 
 // is says what stands in the file, and not what it says.
 func is(n *yaml.Node) string {
-	switch n.ShortTag() {
-	case "!!seq":
-		return "a list"
-	case "!!map":
-		return "a section"
-	case "!!int", "!!float":
-		return "a number"
-	case "!!bool":
-		return "true or false"
-	}
-	return "a text"
+	return cmp.Or(map[string]string{
+		"!!seq": "a list", "!!map": "a section", "!!int": "a number", "!!float": "a number", "!!bool": "true or false",
+	}[n.ShortTag()], "a text")
 }
 
 func wanted(t reflect.Type) string {
-	switch kind := t.Kind(); {
-	case t == reflect.TypeFor[time.Duration]():
+	if t == reflect.TypeFor[time.Duration]() {
 		return "a duration such as 30s"
-	case kind == reflect.Struct || kind == reflect.Map:
-		return "a section"
-	case kind == reflect.Slice:
-		return "a list"
-	case kind == reflect.Bool:
-		return "true or false"
-	case kind == reflect.String:
-		return "a text"
 	}
-	return "a whole number"
+	return cmp.Or(map[reflect.Kind]string{
+		reflect.Struct: "a section", reflect.Map: "a section", reflect.Slice: "a list", reflect.Bool: "true or false", reflect.String: "a text",
+	}[t.Kind()], "a whole number")
 }

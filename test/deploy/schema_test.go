@@ -29,7 +29,7 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	r := &jsonschema.Reflector{
 		FieldNameTag: "yaml", RequiredFromJSONSchemaTags: true, DoNotReference: true, ExpandedStruct: true, Anonymous: true,
-		Mapper: schemaOf,
+		Mapper: schemaOf, Namer: reflect.Type.String,
 	}
 	if err := r.AddGoComments("github.com/contract-cosi/contract-cosi-driver/test/deploy", root+"/pkg"); err != nil {
 		t.Fatal(err)

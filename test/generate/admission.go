@@ -134,7 +134,7 @@ func writeGuard(b *strings.Builder) {
 		if !p.Required {
 			optional = append(optional, p.Name)
 		}
-		if p.Literal() == "" {
+		if literal(p) == "" {
 			absent = append(absent, p.Name)
 		}
 		if p.Satisfies != "" {
@@ -258,7 +258,7 @@ func broken(r params.Rule) string {
 func writeDefaults(b *strings.Builder, of params.Class, resource string) {
 	var defaults []string
 	for _, p := range table(of) {
-		if value := p.Literal(); value != "" {
+		if value := literal(p); value != "" {
 			defaults = append(defaults, text(p.Name)+": "+text(value))
 		}
 	}
@@ -295,6 +295,15 @@ func writeDefaults(b *strings.Builder, of params.Class, resource string) {
 	}
 	writeHead(b, "MutatingAdmissionPolicyBinding", name)
 	fmt.Fprintf(b, "  policyName: %s\n", name)
+}
+
+// literal is the default as a class could give it; "" if it is none of the
+// values there are.
+func literal(p params.Parameter) string {
+	if value := strings.Trim(p.Default, "`"); slices.Contains(p.Check.OneOf, value) {
+		return value
+	}
+	return ""
 }
 
 func table(of params.Class) []params.Parameter {

@@ -148,11 +148,11 @@ func (s *Settings) Open(r contract.Reach) (contract.Provider, error) {
 		MaxPolicyBytes: s.MaxPolicyBytes, MaxKeys: s.MaxKeys, Settles: s.SettleTime, HTTP: r.HTTP, Observe: r.Observe,
 	}
 	if s.CredentialsDir != "" {
-		ring := &keyRing{dir: s.CredentialsDir, reach: r, keys: map[string]*reload.File[secret.KeyPair]{}}
+		ring := &keyRing{dir: s.CredentialsDir, changed: r.Changed("credentials"), keys: map[string]*reload.File[secret.KeyPair]{}}
 		c.Credentials, c.Accounts = ring.of, s.Accounts
 		return New(c), nil
 	}
-	key, err := r.OpenKey(s.CredentialsFile)
+	key, err := settings.OpenKeyPair(s.CredentialsFile, r.Changed("credentials"))
 	if err != nil {
 		return nil, err
 	}
@@ -164,8 +164,8 @@ func (s *Settings) Open(r contract.Reach) (contract.Provider, error) {
 // keyRing holds the credentials of contracts that have an account each. A file
 // that is put there later is found when its contract is asked for.
 type keyRing struct {
-	dir   string
-	reach contract.Reach
+	dir     string
+	changed func(error)
 
 	mu   sync.Mutex
 	keys map[string]*reload.File[secret.KeyPair]
@@ -175,7 +175,7 @@ func (k *keyRing) of(name string) (secret.KeyPair, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.keys[name] == nil {
-		key, err := k.reach.OpenKey(filepath.Join(k.dir, name))
+		key, err := settings.OpenKeyPair(filepath.Join(k.dir, name), k.changed)
 		if err != nil {
 			return secret.KeyPair{}, fault.Wrap(fault.FailedPrecondition, err, "there are no credentials for contract %s; put them into a file of its name in the backend's credentialsDir", name)
 		}

@@ -18,7 +18,7 @@ func (s *Settings) Load(from settings.Section) {
 
 // Open implements contract.Settings.
 func (s *Settings) Open(r contract.Reach) (contract.Provider, error) {
-	key, err := r.OpenKey(s.CredentialsFile)
+	key, err := settings.OpenKeyPair(s.CredentialsFile, r.Changed("credentials"))
 	if err != nil {
 		return nil, err
 	}
