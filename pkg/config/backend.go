@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -40,9 +41,7 @@ const defaultDeletions = 20_000
 
 // load fills in what the file leaves out, and reads the section of the type.
 func (b *Backend) load(from settings.Section, types Types) {
-	if b.DeletionsPerSecond == 0 {
-		b.DeletionsPerSecond = defaultDeletions
-	}
+	b.DeletionsPerSecond = cmp.Or(b.DeletionsPerSecond, defaultDeletions)
 	if b.DeletionsPerSecond < 0 {
 		from.At("deletionsPerSecond").Faultf("%d is negative", b.DeletionsPerSecond)
 	}

@@ -11,6 +11,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -161,8 +162,6 @@ const (
 // maxSocketPath is what fits into sockaddr_un.sun_path with its closing zero (unix(7)).
 const maxSocketPath = 107
 
-const defaultCallTimeout = 30 * time.Second
-
 // Load reads and checks the file at path. The error names every fault.
 func Load(file string, types Types) (*Config, error) {
 	text, err := os.ReadFile(file)
@@ -196,9 +195,7 @@ func Parse(text []byte, types Types) (*Config, error) {
 }
 
 func (c *Config) setDefaults() {
-	if c.Driver.CallTimeout == 0 {
-		c.Driver.CallTimeout = defaultCallTimeout
-	}
+	c.Driver.CallTimeout = cmp.Or(c.Driver.CallTimeout, 30*time.Second)
 	if beside := c.Journal.File + ".sock"; c.Driver.AdminSocket == "" && c.Journal.File != "" && len(beside) <= maxSocketPath {
 		c.Driver.AdminSocket = beside
 	}
@@ -216,7 +213,9 @@ func (c *Config) setDefaults() {
 }
 
 func (t *Terms) setDefaults() {
-	t.Drift = t.Drift.quoted()
+	if t.Drift == unquoted {
+		t.Drift = DriftOff
+	}
 	if t.OnLastBucket == "" {
 		t.OnLastBucket = Keep
 		if t.PerBucket {
@@ -314,10 +313,8 @@ func (j Journal) check(at settings.Section) {
 	kubeconfig := at.At("secrets", "kubeconfig")
 	if !path.IsAbs(s.Kubeconfig) {
 		kubeconfig.Faultf("%q is not an absolute path", s.Kubeconfig)
-	} else if f, err := os.Open(s.Kubeconfig); err != nil {
+	} else if _, err := os.ReadFile(s.Kubeconfig); err != nil {
 		kubeconfig.Faultf("%w", err)
-	} else {
-		_ = f.Close()
 	}
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/settings"
@@ -20,6 +21,9 @@ const (
 	DriftRepair DriftMode = "repair"
 )
 
+// unquoted is what YAML 1.1, which Helm reads, makes of an off without quotes.
+const unquoted DriftMode = "false"
+
 // Drift says how buckets, keys and contracts are compared with the journal.
 type Drift struct {
 	// Mode is for contracts whose terms say none; off by default.
@@ -31,22 +35,12 @@ type Drift struct {
 	CallsPerSecond int `yaml:"callsPerSecond" jsonschema:"minimum=0,maximum=10000"`
 }
 
-const (
-	defaultDriftInterval = time.Hour
-	defaultDriftCalls    = 20
-)
-
 func (d *Drift) setDefaults() {
-	d.Mode = d.Mode.quoted()
-	if d.Mode == "" {
+	if d.Mode == "" || d.Mode == unquoted {
 		d.Mode = DriftOff
 	}
-	if d.Interval == 0 {
-		d.Interval = defaultDriftInterval
-	}
-	if d.CallsPerSecond == 0 {
-		d.CallsPerSecond = defaultDriftCalls
-	}
+	d.Interval = cmp.Or(d.Interval, time.Hour)
+	d.CallsPerSecond = cmp.Or(d.CallsPerSecond, 20)
 }
 
 func (d Drift) check(at settings.Section) {
@@ -55,15 +49,6 @@ func (d Drift) check(at settings.Section) {
 	if d.CallsPerSecond < 1 || d.CallsPerSecond > 10_000 {
 		at.At("callsPerSecond").Faultf("%d is not between 1 and 10000", d.CallsPerSecond)
 	}
-}
-
-// quoted is the mode as it was meant: to YAML 1.1, which Helm reads, an off
-// without quotes is false.
-func (m DriftMode) quoted() DriftMode {
-	if m == "false" {
-		return DriftOff
-	}
-	return m
 }
 
 func (m DriftMode) check(at settings.Section) {
