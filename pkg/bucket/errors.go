@@ -68,8 +68,7 @@ var cures = map[string]string{
 
 // code is S3's own code of an error, "" if the error is not S3's answer.
 func code(err error) string {
-	var answer smithy.APIError
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[smithy.APIError](err); ok {
 		return answer.ErrorCode()
 	}
 	return ""

@@ -28,7 +28,7 @@ func (e *Engine) policy(name string, spec params.Bucket) option {
 		}
 		doc, err := policy.Parse(aws.ToString(have.Policy))
 		if err != nil {
-			return aws.ToString(have.Policy), nil // nothing of the driver's is in it
+			return aws.ToString(have.Policy), nil //nolint:nilerr // nothing of the driver's is in it
 		}
 		grants.Take(doc, policy.Own)
 		doc.Remove(policy.Own)

@@ -252,7 +252,7 @@ func serveHTTP(ctx context.Context, stop func(), address string, handler http.Ha
 		done <- nil
 		return "", done, nil
 	}
-	listener, err := net.Listen("tcp", address)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return "", nil, fmt.Errorf("http endpoint: %w", err)
 	}

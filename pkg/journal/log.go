@@ -133,10 +133,11 @@ func (l *log) read(replay func([]byte) error) error {
 	if binary.BigEndian.Uint32(all[headSum:]) != crc32.Checksum(all[:headSum], castagnoli) {
 		return damage("the checksum of its head is wrong")
 	}
-	l.size = int64(binary.BigEndian.Uint64(all[headSum-8:]))
-	if int64(len(all)) < l.size {
-		return damage(fmt.Sprintf("it should have %d bytes and has %d", l.size, len(all)))
+	size := binary.BigEndian.Uint64(all[headSum-8:])
+	if uint64(len(all)) < size {
+		return damage(fmt.Sprintf("it should have %d bytes and has %d", size, len(all)))
 	}
+	l.size = int64(size) //nolint:gosec // at most len(all)
 	all = all[:l.size]
 	at := headBytes
 	for first := true; ; first = false {
@@ -209,7 +210,7 @@ func frameAt(all []byte, at int) (payload []byte, number uint64, ok bool) {
 
 func frame(payload []byte, number uint64) []byte {
 	out := make([]byte, frameHead, frameHead+len(payload))
-	binary.BigEndian.PutUint32(out, uint32(len(payload)))
+	binary.BigEndian.PutUint32(out, uint32(len(payload))) //nolint:gosec // a record is bounded
 	binary.BigEndian.PutUint64(out[8:], number)
 	out = append(out, payload...)
 	binary.BigEndian.PutUint32(out[4:], crc32.Checksum(out[8:], castagnoli))
@@ -219,7 +220,7 @@ func frame(payload []byte, number uint64) []byte {
 func head(size int64) []byte {
 	out := make([]byte, headBytes)
 	copy(out, logMagic)
-	binary.BigEndian.PutUint64(out[headSum-8:], uint64(size))
+	binary.BigEndian.PutUint64(out[headSum-8:], uint64(size)) //nolint:gosec // a size is not negative
 	binary.BigEndian.PutUint32(out[headSum:], crc32.Checksum(out[:headSum], castagnoli))
 	return out
 }

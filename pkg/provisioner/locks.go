@@ -3,6 +3,7 @@ package provisioner
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
@@ -44,8 +45,8 @@ func exclusive(kind string, id fmt.Stringer) request {
 func (l *locks) acquire(ctx context.Context, requests ...request) (release func(), err error) {
 	held := make([]func(), 0, len(requests))
 	release = func() {
-		for i := len(held) - 1; i >= 0; i-- {
-			held[i]()
+		for _, h := range slices.Backward(held) {
+			h()
 		}
 	}
 	for _, r := range requests {

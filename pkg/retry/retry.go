@@ -32,9 +32,8 @@ func Do(ctx context.Context, do func() error) error {
 		if kind != fault.Unavailable && kind != fault.RateLimited || attempt == attempts || ctx.Err() != nil {
 			return err
 		}
-		pause := wait/2 + rand.N(wait/2)
-		var f *fault.Error
-		if errors.As(err, &f) {
+		pause := wait/2 + rand.N(wait/2) //nolint:gosec // chance keeps no secret
+		if f, ok := errors.AsType[*fault.Error](err); ok {
 			pause = max(pause, f.RetryAfter)
 		}
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause {

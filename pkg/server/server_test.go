@@ -32,6 +32,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
+	"github.com/contract-cosi/contract-cosi-driver/test/poll"
 )
 
 // patience is how long a test waits for what must happen. It is long, since
@@ -48,15 +49,6 @@ func shortDir(t *testing.T) string {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
-}
-
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !condition(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: did not happen within %s", what, patience)
-		}
-	}
 }
 
 // receive fails the test, instead of hanging it, when nothing comes.
@@ -676,7 +668,7 @@ func TestServeWaitsForACallUnderWay(t *testing.T) {
 	answered := s.call(t)
 	receive(t, "start of the call", started)
 	s.stop()
-	eventually(t, "no new connections", func() bool {
+	poll.Until(t, "no new connections", func() bool {
 		conn, err := net.Dial("unix", s.path)
 		if err == nil {
 			_ = conn.Close()
@@ -798,7 +790,7 @@ func TestReadinessAsksAgain(t *testing.T) {
 	if ready(t.Context()) == nil {
 		t.Fatal("the first answer is lost")
 	}
-	eventually(t, "another look", func() bool { return ready(t.Context()) == nil })
+	poll.Until(t, "another look", func() bool { return ready(t.Context()) == nil })
 }
 
 // What one probe's impatience did to its look would be told to all others.

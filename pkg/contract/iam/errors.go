@@ -63,8 +63,7 @@ var cures = map[fault.Kind]string{
 const skewed = "set the clock of the driver's node"
 
 func code(err error) string {
-	var answer smithy.APIError
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[smithy.APIError](err); ok {
 		return answer.ErrorCode()
 	}
 	return ""

@@ -55,7 +55,7 @@ func Run(ctx context.Context, s Service) []Step {
 
 type run struct {
 	Service
-	ctx   context.Context
+	ctx   context.Context //nolint:containedctx // of one trial, which ends with it
 	steps []Step
 }
 
@@ -180,17 +180,21 @@ func (r *run) key(at cosi.Endpoint, name, neighbour string) {
 			deadline := time.Now().Add(r.Provider.Capabilities().Settles)
 			for {
 				err := refusal(r.list(app, name))
-				if err == nil || time.Now().After(deadline) || r.ctx.Err() != nil {
+				if err == nil || time.Now().After(deadline) {
 					return err
 				}
-				time.Sleep(100 * time.Millisecond)
+				select {
+				case <-r.ctx.Done():
+					return err
+				case <-time.After(100 * time.Millisecond):
+				}
 			}
 		})
 	}
 }
 
 func (r *run) application(at cosi.Endpoint, pair secret.KeyPair) *s3.Client {
-	return s3.New(s3.Options{
+	return s3.New(s3.Options{ //nolint:forbidigo // an application is no part of the driver
 		BaseEndpoint: aws.String(at.URL), Region: at.Region, UsePathStyle: at.PathStyle, HTTPClient: r.HTTP,
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: pair.AccessKeyID, SecretAccessKey: pair.SecretAccessKey.Reveal()}, nil

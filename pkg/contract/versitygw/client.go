@@ -134,7 +134,7 @@ func refusal(answer *http.Response, text []byte) error {
 	if !known {
 		switch status := answer.StatusCode; {
 		case status == http.StatusUnauthorized || status == http.StatusForbidden:
-			kind, known = fault.PermissionDenied, true
+			kind = fault.PermissionDenied
 			said.Code = "HTTP 403: check the backend's credentialsFile"
 		case status == http.StatusTooManyRequests:
 			kind = fault.RateLimited

@@ -19,6 +19,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/secrets"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 	"github.com/contract-cosi/contract-cosi-driver/test/kubefake"
+	"github.com/contract-cosi/contract-cosi-driver/test/poll"
 )
 
 const owner = "cluster-1"
@@ -47,11 +48,7 @@ func must(t testing.TB, err error) {
 // eventually waits for what a watch brings.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 20 s", what)
-		}
-	}
+	poll.Until(t, what, is)
 }
 
 func TestStore(t *testing.T) {
@@ -218,7 +215,7 @@ func TestSlowWatch(t *testing.T) {
 	must(t, j.Delete(t.Context(), b))
 	s.HoldWatches(false)
 	must(t, j.Sync(t.Context(), b))
-	time.Sleep(50 * time.Millisecond) // what was held back must not bring anything to life again
+	time.Sleep(50 * time.Millisecond) //nolint:forbidigo // there is no event: what was held back must not bring anything to life again
 	if _, err := j.Bucket(t.Context(), b.ID); !fault.Is(err, fault.NotFound) {
 		t.Errorf("after the watch has caught up: %v", err)
 	}
