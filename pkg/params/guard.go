@@ -165,7 +165,7 @@ func (g Guard) Check(d Defaults) []string {
 		}
 	}
 	for _, a := range g.Actions {
-		if actionModes[a] == nil {
+		if !slices.Contains(actionNames(), a) {
 			fault("guard.actions: %s is not one of %s", quote(a), strings.Join(actionNames(), ", "))
 		}
 	}

@@ -111,7 +111,7 @@ type Access struct {
 
 // ActionsIn are those of the class's actions that a mode allows.
 func (a Access) ActionsIn(mode cosi.AccessMode) []string {
-	return slices.DeleteFunc(slices.Clone(a.Actions), func(action string) bool { return !slices.Contains(actionModes[action], mode) })
+	return slices.DeleteFunc(slices.Clone(a.Actions), func(action string) bool { return !mode.Allows(action) })
 }
 
 // Parameter describes one row of the table.

@@ -2,7 +2,6 @@ package params
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,23 +41,14 @@ const (
 	kms               = "aws:kms"
 )
 
-// actionModes are the S3 actions that a key can have, each with the modes that
-// allow it.
-var actionModes = func() map[string][]cosi.AccessMode {
-	reads := []cosi.AccessMode{cosi.ReadOnly, cosi.ReadWrite}
-	writes := []cosi.AccessMode{cosi.WriteOnly, cosi.ReadWrite}
-	both := []cosi.AccessMode{cosi.ReadWrite}
-	return map[string][]cosi.AccessMode{
-		"s3:GetBucketLocation": reads, "s3:ListBucket": reads, "s3:ListBucketVersions": reads, "s3:ListBucketMultipartUploads": both,
-		"s3:GetObject": reads, "s3:GetObjectVersion": reads, "s3:GetObjectAttributes": reads, "s3:GetObjectVersionAttributes": reads,
-		"s3:GetObjectTagging": reads, "s3:GetObjectVersionTagging": reads,
-		"s3:PutObject": writes, "s3:DeleteObject": writes, "s3:DeleteObjectVersion": both,
-		"s3:AbortMultipartUpload": writes, "s3:ListMultipartUploadParts": writes,
-		"s3:PutObjectTagging": writes, "s3:PutObjectVersionTagging": writes, "s3:DeleteObjectTagging": writes, "s3:DeleteObjectVersionTagging": writes,
+// actionNames are the S3 actions that a key can have.
+func actionNames() []string {
+	var out []string
+	for _, a := range cosi.Actions() {
+		out = append(out, a.Name)
 	}
-}()
-
-func actionNames() []string { return slices.Sorted(maps.Keys(actionModes)) }
+	return out
+}
 
 // publicBlocks are the parts of a public access block, as S3 names them.
 var publicBlocks = []string{"BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls", "RestrictPublicBuckets"}
@@ -291,7 +281,7 @@ func accessRows() []row[Access] {
 		{
 			Parameter{Name: "actions", Class: BucketAccessClass, TestedOn: onVersitygw, Type: "comma-separated S3 actions such as `s3:GetObject`", Default: "all of the mode",
 				Text: "what the key may do of what its mode allows, and nothing else",
-				Check: Check{List: true, MaxItems: len(actionModes), Rules: []Rule{
+				Check: Check{List: true, MaxItems: len(cosi.Actions()), Rules: []Rule{
 					{Pattern: strings.Join(actionNames(), "|"), Fault: "is not one of " + strings.Join(actionNames(), ", ")},
 				}}},
 			func(a *Access, v string) error { a.Actions = set(v); return nil },
