@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
 )
 
 // Limits of S3 that a class is checked against before anything is made.
@@ -123,7 +124,7 @@ func bucketRows() []row[Bucket] {
 		},
 		{
 			Parameter{Name: "blockPublicAccess", Class: BucketClass, TestedOn: onCeph, Type: "`all`, `none`, or comma-separated `BlockPublicAcls`, `IgnorePublicAcls`, `BlockPublicPolicy`, `RestrictPublicBuckets`", Default: "the service's",
-				Text: "what the service refuses or ignores that would open the bucket to everybody",
+				Text: "what the service refuses or ignores that would make the bucket public",
 				Check: Check{List: true, MaxItems: len(publicBlocks), Rules: []Rule{
 					{Pattern: "all|none|" + strings.Join(publicBlocks, "|"), Fault: "is not all, none or one of " + strings.Join(publicBlocks, ", ")},
 				}}},
@@ -143,9 +144,9 @@ func bucketRows() []row[Bucket] {
 		grant("grantFullControl", "FULL_CONTROL", func(g *Grants) *[]string { return &g.FullControl }),
 		{
 			Parameter{Name: "policy", Class: BucketClass, TestedOn: onAll, Type: document,
-				Text:  "the bucket policy; `${bucket}` and `${contract}` in it are replaced with the names of the two",
+				Text:  "the bucket policy; `${bucket}` and `${contract}` in it are replaced with the names of the two. It may have the members of AWS's grammar, in their case, and none twice",
 				Check: object("Statement")},
-			func(b *Bucket, v string) (err error) { b.Policy, err = CanonicalPolicy(v); return err },
+			func(b *Bucket, v string) (err error) { b.Policy, err = classPolicy(v); return err },
 		},
 		{
 			Parameter{Name: "versioning", Class: BucketClass, TestedOn: onAll, Type: "`Enabled` or `Suspended`", Default: "never enabled",
@@ -358,7 +359,7 @@ func ParseLife(v string) (time.Duration, error) {
 func blocks(v string) []string {
 	var list []string
 	for _, text := range items(v) {
-		if block, ok := parseAddress(text); ok {
+		if block, ok := policy.ParseBlock(text); ok {
 			list = append(list, block.String())
 		}
 	}
