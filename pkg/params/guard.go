@@ -75,8 +75,10 @@ func (c Class) Under(defaults, class map[string]string) map[string]string {
 
 // Bucket names the rules that a BucketClass breaks. Requested are the parameters
 // that the class has itself, and effective is what it means with the contract's
-// defaults.
-func (g Guard) Bucket(requested map[string]string, effective Bucket) []string {
+// defaults. Region is where the bucket is, or would be made: where the class names
+// none, the contract's or the service's default. The caller has to know it: ""
+// is none of the guard's regions.
+func (g Guard) Bucket(requested map[string]string, effective Bucket, region string) []string {
 	faults := g.notAllowed(BucketClass, requested)
 	faults = append(faults, g.missing(BucketClass, func(p string) bool {
 		_, in := effective.fields()[p]
@@ -85,8 +87,12 @@ func (g Guard) Bucket(requested map[string]string, effective Bucket) []string {
 	if public := effective.Public(); g.RefusePublic && len(public) > 0 {
 		faults = append(faults, fmt.Sprintf("guard.refusePublic: %s makes the bucket public", strings.Join(public, ", ")))
 	}
-	if len(g.Regions) > 0 && effective.Region != "" && !slices.Contains(g.Regions, effective.Region) {
-		faults = append(faults, fmt.Sprintf("guard.regions: %s is not one of %s", quote(effective.Region), strings.Join(g.Regions, ", ")))
+	if len(g.Regions) > 0 && !slices.Contains(g.Regions, region) {
+		text := "guard.regions: %s is not one of %s"
+		if effective.Region == "" {
+			text = "guard.regions: the class has no region, and the default, %s, is not one of %s"
+		}
+		faults = append(faults, fmt.Sprintf(text, quote(region), strings.Join(g.Regions, ", ")))
 	}
 	return faults
 }

@@ -191,6 +191,27 @@ func TestPublic(t *testing.T) {
 	}
 }
 
+// A region that the class leaves to the contract or the service is one too, and
+// one that is not known is none that the guard allows.
+func TestGuardRegions(t *testing.T) {
+	guard := params.Guard{Regions: []string{"eu-1", "eu-2"}}
+	for _, c := range []struct{ requested, region, says string }{
+		{"eu-1", "eu-1", ""},
+		{"", "eu-2", ""},
+		{"us-1", "us-1", `guard.regions: "us-1" is not one of eu-1, eu-2`},
+		{"", "us-1", `guard.regions: the class has no region, and the default, "us-1", is not one of eu-1, eu-2`},
+		{"", "", `guard.regions: the class has no region, and the default, "", is not one of eu-1, eu-2`},
+	} {
+		got := guard.Bucket(nil, params.Bucket{Contract: "c", Region: c.requested}, c.region)
+		if strings.Join(got, "|") != c.says {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+	if got := (params.Guard{}).Bucket(nil, params.Bucket{Contract: "c"}, ""); got != nil {
+		t.Errorf("without regions: %q", got)
+	}
+}
+
 // A default gives way to what it cannot stand beside, on whichever side the rule
 // is written, and with it goes what is nothing without it.
 func TestUnder(t *testing.T) {

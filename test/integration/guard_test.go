@@ -1,7 +1,12 @@
 package integration
 
 import (
+	"bytes"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -122,6 +127,56 @@ func TestPublicInAnotherCase(t *testing.T) {
 		if stays && (err != nil || !strings.Contains(aws.ToString(have.Policy), named)) || !stays && err == nil {
 			t.Errorf("%s became %+v (%v)", theirs, have, err)
 		}
+	}
+}
+
+// A region that the class leaves out is the contract's or the service's, and the
+// guard's to refuse all the same.
+func TestGuardOfTheDefaultRegion(t *testing.T) {
+	t.Parallel()
+	elsewhere, named, here := newContract(), newContract(), newContract()
+	e := newEnv(t, `contracts:
+  - {name: `+elsewhere+`, backend: main, guard: {regions: [eu-west-1]}}
+  - {name: `+named+`, backend: main, region: us-east-1, guard: {regions: [eu-west-1]}}
+  - {name: `+here+`, backend: main, guard: {regions: [eu-west-1, us-east-1]}}
+`)
+	for _, contract := range []string{elsewhere, named} {
+		_, err := e.create(contract+"-1", map[string]string{"contract": contract})
+		expectCode(t, err, codes.FailedPrecondition, `guard.regions: the class has no region, and the default, "us-east-1", is not one of eu-west-1`)
+		if code := e.api(http.MethodGet, "/v1/contracts/"+contract, nil, nil); code != http.StatusNotFound {
+			t.Errorf("a refused class signed the contract (HTTP %d)", code)
+		}
+	}
+	e.mustCreate(here+"-1", map[string]string{"contract": here})
+	e.mustCreate(here+"-2", map[string]string{"contract": here}) // which is open by now
+}
+
+// A contract may have been signed where the service no longer signs by default.
+func TestGuardOfTheSignedRegion(t *testing.T) {
+	t.Parallel()
+	contract := newContract()
+	e := newEnvWith(t, contractd, "contracts:\n  - {name: "+contract+", backend: main, guard: {regions: [eu-west-1]}}\n", func(text string) string {
+		_, rest, _ := strings.Cut(text, "url: ")
+		address, _, _ := strings.Cut(rest, "\n")
+		to, err := url.Parse(address)
+		must(t, err)
+		proxy := httputil.NewSingleHostReverseProxy(to)
+		proxy.ModifyResponse = func(r *http.Response) error { // contractd has one region
+			body, err := io.ReadAll(r.Body)
+			if strings.HasSuffix(r.Request.URL.Path, "/regions") {
+				body = bytes.ReplaceAll(body, []byte("us-east-1"), []byte("eu-west-1"))
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			return err
+		}
+		s := httptest.NewServer(proxy)
+		t.Cleanup(s.Close)
+		return strings.Replace(text, address, s.URL, 1)
+	})
+	_, err := e.create(contract+"-1", map[string]string{"contract": contract})
+	expectCode(t, err, codes.FailedPrecondition, `the default, "us-east-1", is not one of eu-west-1`)
+	if n := len(e.buckets(contract)); n != 0 {
+		t.Errorf("%d buckets", n)
 	}
 }
 
