@@ -30,16 +30,17 @@ var levels = map[string]int{
 	"pkg/settings":    1,
 	"pkg/server/code": 1,
 
-	"pkg/params":   2,
-	"pkg/contract": 2,
+	"pkg/policy": 2, // policies say what the modes mean
 
-	"pkg/config":  3, // which holds what contracts let classes say, and the settings of providers
-	"pkg/journal": 3, // a record keeps the parameters it was made with
-	"pkg/policy":  3,
+	"pkg/params":   3,
+	"pkg/contract": 3,
 
-	"pkg/journal/secrets":      4,
-	"pkg/journal/journaltest":  4,
-	"pkg/bucket":               4,
+	"pkg/config":  4, // which holds what contracts let classes say, and the settings of providers
+	"pkg/journal": 4, // a record keeps the parameters it was made with
+	"pkg/bucket":  4,
+
+	"pkg/journal/secrets":      5,
+	"pkg/journal/journaltest":  5,
 	"pkg/contract/contractapi": 4,
 	"pkg/contract/versitygw":   4,
 	"pkg/contract/iam":         4,

@@ -135,7 +135,7 @@ func (p *Provisioner) adoptAt(ctx context.Context, id cosi.BucketID, class bucke
 		return Bucket{}, fault.New(fault.FailedPrecondition, "bucket %s was not made by this driver, and contract %s does not let its buckets be adopted; set adoptBuckets in the contract's terms", id, id.ContractID)
 	}
 	if mark == "" {
-		if err := p.guardBucket(ctx, id.ContractID, terms, class); err != nil {
+		if err := p.guardBucket(ctx, id.ContractID, terms, class, endpoint.Region); err != nil {
 			return Bucket{}, fault.In(err, "bucket %s", id)
 		}
 	}

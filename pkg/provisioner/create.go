@@ -44,7 +44,11 @@ func (p *Provisioner) CreateBucket(ctx context.Context, name string, parameters 
 	if !fault.Is(err, fault.NotFound) {
 		return Bucket{}, err
 	}
-	if err := p.guardBucket(ctx, id.ContractID, terms, class); err != nil {
+	region, err := p.effectiveRegion(ctx, id.ContractID, terms, spec.Region)
+	if err != nil {
+		return Bucket{}, err
+	}
+	if err := p.guardBucket(ctx, id.ContractID, terms, class, region); err != nil {
 		return Bucket{}, fault.In(err, "bucket %s", id)
 	}
 	endpoints, err := p.openContract(ctx, id.ContractID, terms, spec.Region)
@@ -54,6 +58,11 @@ func (p *Provisioner) CreateBucket(ctx context.Context, name string, parameters 
 	endpoint, err := regionOf(endpoints, spec.Region, id.ContractID)
 	if err != nil {
 		return Bucket{}, err
+	}
+	if region != "" && region != endpoint.Region { // the contract was signed with another default
+		if err := p.guardBucket(ctx, id.ContractID, terms, class, endpoint.Region); err != nil {
+			return Bucket{}, fault.In(err, "bucket %s", id)
+		}
 	}
 	engine, err := p.engine(ctx, id.ContractID, endpoint)
 	if err != nil {

@@ -37,9 +37,34 @@ func classUnder(terms config.Terms, given map[string]string) (bucketClass, error
 	return bucketClass{given: given, asked: asked, applied: applied}, err
 }
 
-// guardBucket reports why a contract takes no new bucket of a class.
-func (p *Provisioner) guardBucket(ctx context.Context, id cosi.ContractID, terms config.Terms, class bucketClass) error {
-	broken := terms.Guard.Bucket(class.given, class.applied)
+// effectiveRegion is where a bucket of a class with this region is made; "" is
+// the contract's default or the service's. It is asked for before the contract is
+// signed, and only if the guard has a say in it.
+func (p *Provisioner) effectiveRegion(ctx context.Context, id cosi.ContractID, terms config.Terms, region string) (string, error) {
+	if region != "" || len(terms.Guard.Regions) == 0 {
+		return region, nil
+	}
+	endpoints, ok := p.opened(id)
+	switch {
+	case ok:
+	case terms.Region != "":
+		return terms.Region, nil
+	default:
+		var err error
+		if endpoints, err = p.Backends[id.Backend].Provider.Regions(ctx); err != nil {
+			return "", fault.In(err, "contract %s", id)
+		}
+	}
+	if len(endpoints) == 0 {
+		return "", fault.New(fault.Unavailable, "contract %s has no S3 endpoint yet", id)
+	}
+	return endpoints[0].Region, nil
+}
+
+// guardBucket reports why a contract takes no new bucket of a class in a region;
+// see [params.Guard.Bucket].
+func (p *Provisioner) guardBucket(ctx context.Context, id cosi.ContractID, terms config.Terms, class bucketClass, region string) error {
+	broken := terms.Guard.Bucket(class.given, class.applied, region)
 	if most := terms.Guard.MaxBuckets; most != nil {
 		have, _, err := p.Journal.Usage(ctx, id)
 		if err != nil {
