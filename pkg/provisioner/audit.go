@@ -183,7 +183,7 @@ func (p *Provisioner) auditKey(ctx context.Context, backend Backend, id cosi.Con
 	if o.Kind == OrphanPrincipal {
 		which = ""
 	}
-	if err := backend.Provider.RevokeKey(ctx, id.Contract, k.Slot, which); err != nil {
+	if err := backend.Provider.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: id.Contract, Slot: k.Slot, AccessKeyID: which}); err != nil {
 		return o, fault.In(err, "key %s", account)
 	}
 	o.Fixed = true

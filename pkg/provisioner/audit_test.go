@@ -33,7 +33,8 @@ func (s *emptyService) ListKeys(context.Context, string, string) ([]contract.Key
 	return s.keys, nil
 }
 
-func (s *emptyService) RevokeKey(_ context.Context, _, slot, accessKeyID string) error {
+func (s *emptyService) RevokeKey(_ context.Context, req contract.RevokeKeyRequest) error {
+	slot, accessKeyID := req.Slot, req.AccessKeyID
 	s.revoked = append(s.revoked, slot+"/"+accessKeyID)
 	return nil
 }

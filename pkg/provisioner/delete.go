@@ -9,6 +9,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
@@ -60,7 +61,7 @@ func (p *Provisioner) deleteBucket(ctx context.Context, id cosi.BucketID, backen
 	revoke := func() ([]journal.Record, error) {
 		var revoked []journal.Record
 		for _, a := range accounts {
-			if err := backend.Provider.RevokeKey(ctx, id.Contract, a.ID.Account, ""); err != nil {
+			if err := backend.Provider.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: id.Contract, Slot: a.ID.Account}); err != nil {
 				return nil, fault.In(err, "bucket %s: key %s", id, a.ID)
 			}
 			revoked = append(revoked, a)
@@ -96,7 +97,7 @@ func (p *Provisioner) revokeLate(ctx context.Context, record *journal.Bucket, ba
 		return err
 	}
 	for _, a := range accounts {
-		if err := backend.Provider.RevokeKey(ctx, record.ID.Contract, a.ID.Account, ""); err != nil {
+		if err := backend.Provider.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: record.ID.Contract, Slot: a.ID.Account}); err != nil {
 			return fault.In(err, "bucket %s: key %s", record.ID, a.ID)
 		}
 		if err := p.Journal.Delete(ctx, a); err != nil {

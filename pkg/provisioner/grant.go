@@ -360,7 +360,7 @@ func (p *Provisioner) grantedElsewhere(ctx context.Context, access Access, backe
 		access.Key = record.Issued
 		return access, nil
 	case fault.Is(err, fault.NotFound): // revoked, or its bucket deleted
-		err = backend.Provider.RevokeKey(ctx, access.ID.Contract, access.ID.Account, "")
+		err = backend.Provider.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: access.ID.Contract, Slot: access.ID.Account})
 	}
 	return Access{}, errors.Join(fault.New(fault.Unavailable, "access %s was changed by another process meanwhile; repeat the call", access.ID), err)
 }
@@ -369,7 +369,7 @@ func (p *Provisioner) grantedElsewhere(ctx context.Context, access Access, backe
 func (p *Provisioner) takeBack(ctx context.Context, backend Backend, record *journal.Account) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	if err := backend.Provider.RevokeKey(ctx, record.ID.Contract, record.ID.Account, ""); err != nil {
+	if err := backend.Provider.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: record.ID.Contract, Slot: record.ID.Account}); err != nil {
 		return err
 	}
 	return p.Journal.Delete(ctx, record)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
@@ -51,7 +52,7 @@ func (p *Provisioner) RevokeAccess(ctx context.Context, accountID string, bucket
 			}
 		}
 	}
-	if err := backend.Provider.RevokeKey(ctx, id.Contract, id.Account, ""); err != nil {
+	if err := backend.Provider.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: id.Contract, Slot: id.Account}); err != nil {
 		return fault.In(err, "access %s", id)
 	}
 	if record == nil {

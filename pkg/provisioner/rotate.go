@@ -150,7 +150,7 @@ func (p *Provisioner) rotatedElsewhere(ctx context.Context, backend Backend, id 
 	}
 	_, err := p.Journal.Fresh().Account(ctx, id)
 	if fault.Is(err, fault.NotFound) {
-		err = backend.Provider.RevokeKey(ctx, id.Contract, id.Account, "")
+		err = backend.Provider.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: id.Contract, Slot: id.Account})
 	}
 	return errors.Join(fasterElsewhere(cause), err)
 }
@@ -176,7 +176,7 @@ func (p *Provisioner) endRotation(ctx context.Context, backend Backend, record *
 	if r := record.Rotation; r == nil || r.Phase != journal.Done || r.HandedOut.IsZero() || time.Since(r.HandedOut) < r.Grace {
 		return nil
 	}
-	if err := backend.Provider.RevokeKey(ctx, record.ID.Contract, record.ID.Account, record.Rotation.Old); err != nil {
+	if err := backend.Provider.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: record.ID.Contract, Slot: record.ID.Account, AccessKeyID: record.Rotation.Old}); err != nil {
 		return fault.In(err, "access %s", record.ID)
 	}
 	record.Rotation = nil

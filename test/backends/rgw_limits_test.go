@@ -450,7 +450,9 @@ func TestRGWCalls(t *testing.T) {
 			_, err := e.provider.IssueKey(e.Context(), contract.IssueKeyRequest{Contract: e.name, Slot: slot, Scope: &scope, Proposed: pair})
 			return err
 		}},
-		{"RevokeKey of a slot", 1, func() error { return e.provider.RevokeKey(e.Context(), e.name, slot, "") }},
+		{"RevokeKey of a slot", 1, func() error {
+			return e.provider.RevokeKey(e.Context(), contract.RevokeKeyRequest{Contract: e.name, Slot: slot})
+		}},
 		{"DeleteContract", 2, func() error { return e.provider.DeleteContract(e.Context(), name) }},
 	} {
 		e.line.Heal()

@@ -186,11 +186,11 @@ func (p *Provider) contractInto(ctx context.Context, c *api.Contract, operation,
 		err = unpromised(nil)
 	}
 	if err != nil {
-		return contract.Contract{}, fault.In(err, "contract %s", name)
+		return contract.Contract{}, err
 	}
 	state, ok := states[c.State]
 	if !ok {
-		return contract.Contract{}, fault.New(fault.Internal, "contract %s: the service says state %q, which this driver does not know", name, c.State)
+		return contract.Contract{}, fault.New(fault.Internal, "the service says state %q, which this driver does not know", c.State)
 	}
 	return contract.Contract{
 		Name:       c.Name,
@@ -216,7 +216,7 @@ func (p *Provider) Usage(ctx context.Context, name string) (contract.Usage, erro
 	var u api.Usage
 	err := p.call(ctx, "GetUsage", &u, func(ctx context.Context) (*http.Response, error) { return p.client.GetUsage(ctx, name) })
 	if err != nil {
-		return contract.Usage{}, fault.In(err, "contract %s", name)
+		return contract.Usage{}, err
 	}
 	return contract.Usage{Buckets: &u.Buckets, Keys: &u.Keys, Bytes: u.Bytes, Objects: u.Objects}, nil
 }
@@ -231,13 +231,13 @@ func (p *Provider) DeleteContract(ctx context.Context, name string) error {
 	case fault.Is(err, fault.NotFound) || err == nil && meta.status == http.StatusNoContent:
 		return nil
 	case err == nil && meta.status == http.StatusAccepted:
-		f := fault.New(fault.Pending, "contract %s is being cancelled", name)
+		f := fault.New(fault.Pending, "it is being cancelled")
 		f.RetryAfter = retry.After(meta.header)
 		return f
 	case err == nil:
 		err = unpromised(nil)
 	}
-	return fault.In(err, "contract %s", name)
+	return err
 }
 
 // IssueKey implements contract.Provider.
@@ -271,10 +271,10 @@ func (p *Provider) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (
 		return p.client.PutKey(ctx, req.Contract, req.Proposed.AccessKeyID, body)
 	})
 	if err != nil {
-		return secret.KeyPair{}, fault.In(err, "key %s of contract %s", req.Slot, req.Contract)
+		return secret.KeyPair{}, err
 	}
 	if issued.Key.AccessKeyId == "" || issued.SecretAccessKey == "" {
-		return secret.KeyPair{}, fault.New(fault.Internal, "key %s of contract %s: the service answered without a key", req.Slot, req.Contract)
+		return secret.KeyPair{}, fault.New(fault.Internal, "the service answered without a key")
 	}
 	return secret.KeyPair{AccessKeyID: issued.Key.AccessKeyId, SecretAccessKey: secret.New(issued.SecretAccessKey)}, nil
 }
@@ -290,7 +290,7 @@ func (p *Provider) AcknowledgeKey(ctx context.Context, name string, proposed sec
 	err := p.call(ctx, "AcknowledgeKey", nil, func(ctx context.Context) (*http.Response, error) {
 		return p.client.AcknowledgeKey(ctx, name, proposed.AccessKeyID)
 	})
-	return fault.In(err, "contract %s", name)
+	return err
 }
 
 // ListKeys implements contract.Provider.
@@ -301,10 +301,10 @@ func (p *Provider) ListKeys(ctx context.Context, name, slot string) ([]contract.
 		var page api.KeyList
 		err := p.call(ctx, "ListKeys", &page, func(ctx context.Context) (*http.Response, error) { return p.client.ListKeys(ctx, name, params) })
 		if err != nil {
-			return nil, fault.In(err, "contract %s", name)
+			return nil, err
 		}
 		if page.Items == nil {
-			return nil, fault.In(unpromised(nil), "contract %s", name)
+			return nil, unpromised(nil)
 		}
 		for _, k := range page.Items {
 			out = append(out, contract.KeyInfo{AccessKeyID: k.AccessKeyId, Slot: k.Spec.Slot, Active: k.State == api.KeyStateActive, CreatedAt: k.CreatedAt, Name: k.Name})
@@ -316,12 +316,13 @@ func (p *Provider) ListKeys(ctx context.Context, name, slot string) ([]contract.
 }
 
 // RevokeKey implements contract.Provider.
-func (p *Provider) RevokeKey(ctx context.Context, name, slot, accessKeyID string) error {
+func (p *Provider) RevokeKey(ctx context.Context, req contract.RevokeKeyRequest) error {
+	name, slot, accessKeyID := req.Contract, req.Slot, req.AccessKeyID
 	if accessKeyID == "" {
 		err := p.call(ctx, "RevokeSlot", nil, func(ctx context.Context) (*http.Response, error) {
 			return p.client.RevokeSlot(ctx, name, &api.RevokeSlotParams{Slot: slot})
 		})
-		return absentIsNil(fault.In(err, "contract %s", name))
+		return absentIsNil(err)
 	}
 	// The API deletes by name and the caller knows the id: a rare call may list.
 	params := &api.ListKeysParams{Slot: &slot}
@@ -335,13 +336,13 @@ func (p *Provider) RevokeKey(ctx context.Context, name, slot, accessKeyID string
 			err = unpromised(nil)
 		}
 		if err != nil {
-			return fault.In(err, "contract %s", name)
+			return err
 		}
 		if i := slices.IndexFunc(page.Items, func(k api.Key) bool { return k.AccessKeyId == accessKeyID }); i >= 0 {
 			err := p.call(ctx, "DeleteKey", nil, func(ctx context.Context) (*http.Response, error) {
 				return p.client.DeleteKey(ctx, name, page.Items[i].Name)
 			})
-			return absentIsNil(fault.In(err, "contract %s", name))
+			return absentIsNil(err)
 		}
 		if params.PageToken = page.NextPageToken; value(params.PageToken) == "" {
 			return nil

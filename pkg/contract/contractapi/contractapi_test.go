@@ -205,9 +205,6 @@ func TestProblemCodes(t *testing.T) {
 			}
 			_, second := p.GetContract(bounded(t), "team-a")
 			stable(t, first, second)
-			if !strings.Contains(first.Error(), "contract team-a: ") {
-				t.Errorf("the text %q does not name the contract", first)
-			}
 			if says := "detail of " + code; code != "contract-owned-by-other" && !strings.Contains(first.Error(), says) {
 				t.Errorf("the text %q does not say %q", first, says)
 			}
@@ -263,13 +260,13 @@ func TestProblemSentence(t *testing.T) {
 		problem string
 		want    string
 	}{
-		"title":           {`{"title":"Too long","code":"invalid-argument","requestId":"req-1"}`, "contract team-a: Too long"},
-		"detail":          {`{"title":"Wrong","detail":"plan x is not sold","code":"invalid-argument"}`, "contract team-a: plan x is not sold"},
-		"fields":          {`{"title":"Wrong","code":"invalid-argument","errors":[{"pointer":"/plan","detail":"is not sold"},{"pointer":"/quota","detail":"too much"}]}`, "contract team-a: Wrong; /plan: is not sold; /quota: too much"},
-		"fields in words": {`{"title":"Wrong","detail":"plan is not sold","code":"invalid-argument","errors":[{"pointer":"/plan","detail":"is not sold"}]}`, "contract team-a: plan is not sold"},
-		"limit":           {`{"title":"Full","code":"limit-exceeded","limit":{"name":"maxKeys","max":3,"current":3}}`, "contract team-a: Full (maxKeys is 3, in use 3)"},
-		"token":           {`{"title":"Expired","code":"unauthenticated"}`, "contract team-a: the contract service refused the driver's token (Expired); check the backend's tokenFile"},
-		"owner":           {`{"title":"Not yours","code":"contract-owned-by-other"}`, "contract team-a: the contract belongs to another owner; choose another contract name, or set driver.owner to the mark it was signed with"},
+		"title":           {`{"title":"Too long","code":"invalid-argument","requestId":"req-1"}`, "Too long"},
+		"detail":          {`{"title":"Wrong","detail":"plan x is not sold","code":"invalid-argument"}`, "plan x is not sold"},
+		"fields":          {`{"title":"Wrong","code":"invalid-argument","errors":[{"pointer":"/plan","detail":"is not sold"},{"pointer":"/quota","detail":"too much"}]}`, "Wrong; /plan: is not sold; /quota: too much"},
+		"fields in words": {`{"title":"Wrong","detail":"plan is not sold","code":"invalid-argument","errors":[{"pointer":"/plan","detail":"is not sold"}]}`, "plan is not sold"},
+		"limit":           {`{"title":"Full","code":"limit-exceeded","limit":{"name":"maxKeys","max":3,"current":3}}`, "Full (maxKeys is 3, in use 3)"},
+		"token":           {`{"title":"Expired","code":"unauthenticated"}`, "the contract service refused the driver's token (Expired); check the backend's tokenFile"},
+		"owner":           {`{"title":"Not yours","code":"contract-owned-by-other"}`, "it belongs to another owner; choose another contract name, or set driver.owner to the mark it was signed with"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -327,8 +324,8 @@ func TestAnswersThatAreNoProblem(t *testing.T) {
 			// A page that happens to be 404 must not pass for a contract that is gone.
 			if c.status == 404 {
 				kind(t, p.DeleteContract(bounded(t), "team-a"), fault.Internal)
-				kind(t, p.RevokeKey(bounded(t), "team-a", "ba-1", "AK1"), fault.Internal)
-				kind(t, p.RevokeKey(bounded(t), "team-a", "ba-1", ""), fault.Internal)
+				kind(t, p.RevokeKey(bounded(t), contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1", AccessKeyID: "AK1"}), fault.Internal)
+				kind(t, p.RevokeKey(bounded(t), contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1"}), fault.Internal)
 			}
 		})
 	}
@@ -916,7 +913,7 @@ func TestRevokeKey(t *testing.T) {
 				}
 				twoPages(w, r)
 			})
-			if err := p.RevokeKey(bounded(t), "team-a", "ba-1", c.id); err != nil {
+			if err := p.RevokeKey(bounded(t), contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1", AccessKeyID: c.id}); err != nil {
 				t.Error(err)
 			}
 			var removed []string
@@ -933,7 +930,7 @@ func TestRevokeKey(t *testing.T) {
 	t.Run("missing contract", func(t *testing.T) {
 		t.Parallel()
 		_, p := play(t, func(w http.ResponseWriter, _ *http.Request, n int) { problem(w, 404, "contract-not-found", n) })
-		kind(t, p.RevokeKey(bounded(t), "team-a", "ba-1", "AK1"), "")
+		kind(t, p.RevokeKey(bounded(t), contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1", AccessKeyID: "AK1"}), "")
 	})
 	t.Run("refused", func(t *testing.T) {
 		t.Parallel()
@@ -944,8 +941,8 @@ func TestRevokeKey(t *testing.T) {
 			}
 			twoPages(w, r)
 		})
-		kind(t, p.RevokeKey(bounded(t), "team-a", "ba-1", "AK1"), fault.Unavailable)
-		kind(t, p.RevokeKey(bounded(t), "team-a", "ba-1", ""), fault.Unavailable)
+		kind(t, p.RevokeKey(bounded(t), contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1", AccessKeyID: "AK1"}), fault.Unavailable)
+		kind(t, p.RevokeKey(bounded(t), contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1"}), fault.Unavailable)
 	})
 }
 
@@ -1017,10 +1014,10 @@ func TestTokenIsSentAndNotTold(t *testing.T) {
 			return err
 		},
 		"RevokeKey": func(ctx context.Context, p *contractapi.Provider) error {
-			return p.RevokeKey(ctx, "team-a", "ba-1", "AK1")
+			return p.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1", AccessKeyID: "AK1"})
 		},
 		"RevokeSlot": func(ctx context.Context, p *contractapi.Provider) error {
-			return p.RevokeKey(ctx, "team-a", "ba-1", "")
+			return p.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1"})
 		},
 	}
 	for name, operate := range operations {
@@ -1065,10 +1062,10 @@ func TestUnpromisedSuccess(t *testing.T) {
 	t.Parallel()
 	calls := map[string]func(context.Context, *contractapi.Provider) error{
 		"RevokeKey of a slot": func(ctx context.Context, p *contractapi.Provider) error {
-			return p.RevokeKey(ctx, "team-a", "ba-1", "")
+			return p.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1"})
 		},
 		"RevokeKey of a key": func(ctx context.Context, p *contractapi.Provider) error {
-			return p.RevokeKey(ctx, "team-a", "ba-1", "AK1")
+			return p.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1", AccessKeyID: "AK1"})
 		},
 		"AcknowledgeKey": func(ctx context.Context, p *contractapi.Provider) error {
 			return p.AcknowledgeKey(ctx, "team-a", issueRequest.Proposed)
@@ -1113,7 +1110,7 @@ func TestRevokeOfTheAbsent(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"contract-not-found", "key-not-found"} {
 		_, p := play(t, func(w http.ResponseWriter, _ *http.Request, n int) { problem(w, 404, code, n) })
-		if err := p.RevokeKey(bounded(t), "team-a", "ba-1", ""); err != nil {
+		if err := p.RevokeKey(bounded(t), contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1"}); err != nil {
 			t.Errorf("%s: %v", code, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/contractapi/internal/api"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/retry"
@@ -84,7 +85,7 @@ func (p *Problem) sentence() string {
 	case api.Unauthenticated, api.PermissionDenied:
 		return fmt.Sprintf("the contract service refused the driver's token (%s); check the backend's tokenFile", said)
 	case api.ContractOwnedByOther:
-		return "the contract belongs to another owner; choose another contract name, or set driver.owner to the mark it was signed with"
+		return contract.OtherOwner().Error()
 	}
 	return said
 }

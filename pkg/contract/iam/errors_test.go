@@ -171,7 +171,7 @@ func TestForeignUsers(t *testing.T) {
 		"GetContract":    second(p.GetContract(t.Context(), "team")),
 		"EnsureContract": second(p.EnsureContract(t.Context(), contract.Spec{Name: "team", Owner: "o"})),
 		"IssueKey":       second(p.IssueKey(t.Context(), contract.IssueKeyRequest{Contract: "team", Slot: cosi.ContractSlot})),
-		"RevokeKey":      p.RevokeKey(t.Context(), "team", "s", ""),
+		"RevokeKey":      p.RevokeKey(t.Context(), contract.RevokeKeyRequest{Contract: "team", Slot: "s"}),
 		"DeleteContract": p.DeleteContract(t.Context(), "team"),
 	} {
 		if !fault.Is(err, fault.Conflict) {
@@ -209,7 +209,7 @@ func TestLongNames(t *testing.T) {
 	})
 	long := strings.Repeat("c", 50)
 	for _, slot := range []string{strings.Repeat("s", 63), strings.Repeat("s", 62) + "t", "short"} {
-		_ = p.RevokeKey(context.Background(), long, slot, "")
+		_ = p.RevokeKey(context.Background(), contract.RevokeKeyRequest{Contract: long, Slot: slot})
 	}
 	if len(asked) != 3 || asked[0] == asked[1] || asked[2] != long+".short" {
 		t.Errorf("asked for %q", asked)

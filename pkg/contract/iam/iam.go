@@ -191,12 +191,6 @@ func (p *Provider) makeUser(ctx context.Context, name, slot string, tags map[str
 // contract's user; one that the terms no longer have stays, as it may by now be
 // somebody else's.
 func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (contract.Contract, error) {
-	if unmet := p.Capabilities().Unmet(spec); len(unmet) > 0 {
-		return contract.Contract{}, fault.New(fault.Unsupported, "contract %s: IAM has no %s", spec.Name, strings.Join(unmet, ", "))
-	}
-	if spec.Region != "" && !slices.ContainsFunc(p.Endpoints, func(e cosi.Endpoint) bool { return e.Region == spec.Region }) {
-		return contract.Contract{}, fault.New(fault.InvalidArgument, "contract %s: the backend has no region %s", spec.Name, spec.Region)
-	}
 	tags := maps.Clone(spec.Labels)
 	if tags == nil {
 		tags = map[string]string{}
@@ -214,21 +208,21 @@ func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (cont
 		}
 	}
 	if err != nil {
-		return contract.Contract{}, fault.In(err, "contract %s", spec.Name)
+		return contract.Contract{}, err
 	}
 	if p.OwnAccounts {
 		return p.contractOf(spec.Name, spec.Owner, spec.Region), nil
 	}
 	have := tagMap(user.Tags)
 	if have[ownerTag] != spec.Owner {
-		return contract.Contract{}, fault.New(fault.Conflict, "contract %s belongs to another owner; choose another contract name, or set driver.owner to the mark it was signed with", spec.Name)
+		return contract.Contract{}, contract.OtherOwner()
 	}
 	maps.DeleteFunc(tags, func(k, v string) bool { return have[k] == v })
 	if len(tags) > 0 {
 		if _, err := try(ctx, p, "TagUser", spec.Name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.TagUserOutput, error) {
 			return p.iam.TagUser(ctx, &iam.TagUserInput{UserName: user.UserName, Tags: tagList(tags)}, as)
 		}); err != nil {
-			return contract.Contract{}, fault.In(err, "contract %s", spec.Name)
+			return contract.Contract{}, err
 		}
 	}
 	return p.contractOf(spec.Name, spec.Owner, spec.Region), nil
@@ -256,17 +250,13 @@ func (p *Provider) contractOf(name, owner, region string) contract.Contract {
 func (p *Provider) GetContract(ctx context.Context, name string) (contract.Contract, error) {
 	user, err := p.user(ctx, name, cosi.ContractSlot)
 	if err != nil {
-		return contract.Contract{}, fault.In(err, "contract %s", name)
+		return contract.Contract{}, err
 	}
 	return p.contractOf(name, tagMap(user.Tags)[ownerTag], ""), nil
 }
 
 // DeleteContract implements contract.Provider.
 func (p *Provider) DeleteContract(ctx context.Context, name string) error {
-	return fault.In(p.deleteContract(ctx, name), "contract %s", name)
-}
-
-func (p *Provider) deleteContract(ctx context.Context, name string) error {
 	user, err := p.user(ctx, name, cosi.ContractSlot)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return err

@@ -21,11 +21,6 @@ const policyName = "contract-cosi-driver"
 
 // IssueKey implements contract.Provider.
 func (p *Provider) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (secret.KeyPair, error) {
-	pair, err := p.issueKey(ctx, req)
-	return pair, fault.In(err, "key %s of contract %s", req.Slot, req.Contract)
-}
-
-func (p *Provider) issueKey(ctx context.Context, req contract.IssueKeyRequest) (secret.KeyPair, error) {
 	document, err := p.documentOf(req)
 	if err != nil {
 		return secret.KeyPair{}, err
@@ -171,7 +166,7 @@ func (p *Provider) ListKeys(ctx context.Context, name, slot string) ([]contract.
 		}
 		out, err = p.listKeys(ctx, name, slot)
 	}
-	return out, fault.In(err, "contract %s", name)
+	return out, err
 }
 
 // lag is how long an empty list is doubted.
@@ -203,11 +198,8 @@ func (p *Provider) listKeys(ctx context.Context, name, slot string) ([]contract.
 }
 
 // RevokeKey implements contract.Provider.
-func (p *Provider) RevokeKey(ctx context.Context, name, slot, accessKeyID string) error {
-	return fault.In(p.revokeKey(ctx, name, slot, accessKeyID), "contract %s: key %s", name, slot)
-}
-
-func (p *Provider) revokeKey(ctx context.Context, name, slot, accessKeyID string) error {
+func (p *Provider) RevokeKey(ctx context.Context, req contract.RevokeKeyRequest) error {
+	name, slot, accessKeyID := req.Contract, req.Slot, req.AccessKeyID
 	if _, err := p.user(ctx, name, slot); err != nil { // one that is elsewhere is somebody else's
 		return absentIsNil(err)
 	}

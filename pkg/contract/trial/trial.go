@@ -165,7 +165,9 @@ func (r *run) key(at cosi.Endpoint, name, neighbour string) {
 		return err
 	})
 	app := r.application(at, pair)
-	revoke := func(ctx context.Context) error { return r.Provider.RevokeKey(ctx, r.Contract, slot, "") }
+	revoke := func(ctx context.Context) error {
+		return r.Provider.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: r.Contract, Slot: slot})
+	}
 	if issued {
 		r.step("write, read and list with the key", func() error {
 			return errors.Join(r.put(app, name), r.get(app, name), r.list(app, name))

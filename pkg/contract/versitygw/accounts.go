@@ -163,10 +163,10 @@ func (p *Provider) bucketsOf(ctx context.Context, access string) ([]string, erro
 func find(all []account, name string) (account, error) {
 	i := slices.IndexFunc(all, func(a account) bool { return a.isContract(name) })
 	if i < 0 {
-		return account{}, fault.New(fault.NotFound, "contract %s: the gateway has no such account", name)
+		return account{}, fault.New(fault.NotFound, "the gateway has no such account")
 	}
 	if slices.ContainsFunc(all[i+1:], func(a account) bool { return a.isContract(name) }) {
-		return account{}, fault.New(fault.Conflict, "contract %s: two owners have an account of this name; choose another contract name", name)
+		return account{}, fault.New(fault.Conflict, "two owners have an account of this name; choose another contract name")
 	}
 	return all[i], nil
 }
