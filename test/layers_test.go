@@ -27,6 +27,7 @@ var levels = map[string]int{
 	"pkg/cosi":        1,
 	"pkg/transport":   1,
 	"pkg/retry":       1,
+	"pkg/lock":        1,
 	"pkg/server/code": 1,
 
 	"pkg/params":   2,
@@ -40,25 +41,28 @@ var levels = map[string]int{
 	"pkg/journal/secrets":      4,
 	"pkg/journal/journaltest":  4,
 	"pkg/bucket":               4,
+	"pkg/keys":                 4,
 	"pkg/contract/contractapi": 4,
 	"pkg/contract/versitygw":   4,
 	"pkg/contract/iam":         4,
 
-	"pkg/provisioner":           5,
+	"pkg/site":                  5,
 	"pkg/contract/trial":        5,
 	"pkg/contract/rgw":          5, // an account is pkg/contract/iam's
 	"pkg/contract/contracttest": 5, // it makes buckets as the driver does
 
-	"pkg/server":          6,
-	"pkg/server/v1alpha1": 6,
-	"pkg/server/v1alpha2": 6,
-	"pkg/metrics":         6,
-	"pkg/drift":           6,
-	"pkg/admin":           6,
+	"pkg/provisioner": 6,
 
-	"pkg/driver": 7,
+	"pkg/server":          7,
+	"pkg/server/v1alpha1": 7,
+	"pkg/server/v1alpha2": 7,
+	"pkg/metrics":         7,
+	"pkg/drift":           7,
+	"pkg/admin":           7,
 
-	"cmd/contract-cosi-driver": 8,
+	"pkg/driver": 8,
+
+	"cmd/contract-cosi-driver": 9,
 
 	// The conformance suite is a house of its own. It knows COSI's messages and
 	// nothing of this driver, or it could not judge any other.

@@ -57,6 +57,7 @@ func ask(ctx context.Context, command admin.Command, args []string, stdout, stde
 	case admin.Rotate:
 		flags.StringVar(&r.Access, "access", "", "rotate the key of the access with this `id`")
 		flags.Var((*age)(&r.OlderThan), "older-than", "rotate every key of at least this `age`, such as 90d")
+		flags.BoolVar(&r.Delivered, "delivered", false, "with --access, say that the application's Secret has the new key by now; the grace begins")
 		flags.StringVar(&r.Contract, "contract", "", "with --older-than, only keys of this contract")
 		r.Grace = rotateGrace
 		flags.Var((*age)(&r.Grace), "grace", "how long the old key stays valid after the new one was handed out")
@@ -83,6 +84,9 @@ func ask(ctx context.Context, command admin.Command, args []string, stdout, stde
 	}
 	if command == admin.Rotate && (r.Access == "") == (r.OlderThan == 0) {
 		return fail(errors.New("give either --access or --older-than"))
+	}
+	if r.Delivered && r.Access == "" {
+		return fail(errors.New("--delivered is said of one access; give --access too"))
 	}
 	c, err := config.Load(*file)
 	if err != nil {

@@ -25,12 +25,11 @@ func fillJournal(t *testing.T, path string) {
 	j := journal.New(store)
 	contract := cosi.ContractID{Backend: "main", Contract: "team-a"}
 	account := &journal.Account{
-		ID: cosi.AccountID{ContractID: contract, Account: "ba-1"}, Phase: journal.Done,
-		Grant:  journal.Grant{Buckets: []journal.BucketAccess{{Bucket: "data", Mode: cosi.ReadWrite}}},
-		Issued: secret.KeyPair{AccessKeyID: "key", SecretAccessKey: secret.New(planted)},
+		ID:        cosi.AccountID{ContractID: contract, Account: "ba-1"},
+		Effective: journal.Grant{Buckets: []journal.BucketAccess{{Bucket: "data", Mode: cosi.ReadWrite}}}, KeyState: journal.KeyState{Phase: journal.Done, Issued: secret.KeyPair{AccessKeyID: "key", SecretAccessKey: secret.New(planted)}},
 	}
 	for _, err := range []error{
-		j.SaveContract(t.Context(), &journal.Contract{ID: contract, Phase: journal.Done}),
+		j.SaveContract(t.Context(), &journal.Contract{ID: contract, KeyState: journal.KeyState{Phase: journal.Done}}),
 		j.SaveBucket(t.Context(), &journal.Bucket{ID: cosi.BucketID{ContractID: contract, Bucket: "data"}}),
 		j.SaveAccount(t.Context(), account),
 		store.Close(),

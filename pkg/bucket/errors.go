@@ -142,3 +142,10 @@ func clip(s string) string {
 	}
 	return s
 }
+
+// NotEmpty reports whether an error of this package says that a bucket holds
+// something.
+func NotEmpty(err error) bool {
+	c := code(err)
+	return c == "BucketNotEmpty" || c == "VersionedBucketNotEmpty"
+}

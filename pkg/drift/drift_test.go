@@ -60,7 +60,7 @@ func (i *inspector) InspectAccount(ctx context.Context, id cosi.AccountID, repai
 	return i.saw(ctx, id, repair)
 }
 
-func (i *inspector) Tend(context.Context, cosi.AccountID) error { return nil }
+func (i *inspector) Tend(context.Context, journal.Key) error { return nil }
 
 // world is a journal with buckets, and settings that can change.
 type world struct {
@@ -94,7 +94,7 @@ func newWorld(t testing.TB, buckets int, s config.Drift) *world {
 		Journal: j, Inspector: w.inspector, Timeout: time.Minute,
 		Settings: func() config.Drift { return *w.settings.Load() },
 		Mode:     func(string) config.DriftMode { return w.settings.Load().Mode },
-		Looked:   func(string, error) {}, Found: func(string, bool) { w.found.Add(1) }, Passed: func() { w.passes.Add(1) },
+		Recorder: w,
 	}
 	return w
 }
@@ -278,3 +278,7 @@ func TestCounted(t *testing.T) {
 		t.Errorf("%d calls counted", n.Load())
 	}
 }
+
+func (w *world) Looked(string, error) {}
+func (w *world) Found(string, bool)   { w.found.Add(1) }
+func (w *world) Passed()              { w.passes.Add(1) }

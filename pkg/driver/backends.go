@@ -22,16 +22,16 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/reload"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/site"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // newBackends makes what reaches each storage service. Files are read, and no
 // call is made.
-func newBackends(ctx context.Context, c *config.Config, m *metrics.Metrics) (map[string]provisioner.Backend, error) {
-	out := make(map[string]provisioner.Backend, len(c.Backends))
+func newBackends(ctx context.Context, c *config.Config, m *metrics.Metrics) (map[string]site.Backend, error) {
+	out := make(map[string]site.Backend, len(c.Backends))
 	for _, b := range c.Backends {
 		made, err := newBackend(ctx, b, c.Driver.Owner, m.Backend(b.Name))
 		if err != nil {
@@ -42,13 +42,13 @@ func newBackends(ctx context.Context, c *config.Config, m *metrics.Metrics) (map
 	return out, nil
 }
 
-// Providers are what speaks to each storage service, by the backends' names: for
-// tools that look at what a driver has made.
-func Providers(ctx context.Context, c *config.Config) (map[string]contract.Provider, error) {
+// Services are the storage services by the backends' names, for tools that look
+// at what a driver has made.
+func Services(ctx context.Context, c *config.Config) (map[string]*contract.Service, error) {
 	backends, err := newBackends(ctx, c, metrics.New())
-	out := make(map[string]contract.Provider, len(backends))
+	out := make(map[string]*contract.Service, len(backends))
 	for name, b := range backends {
-		out[name] = b.Provider
+		out[name] = b.Service
 	}
 	return out, err
 }
@@ -62,7 +62,7 @@ type reach struct {
 	changed func(what string) func(error)
 }
 
-func newBackend(ctx context.Context, b config.Backend, owner string, observe func(string, error)) (provisioner.Backend, error) {
+func newBackend(ctx context.Context, b config.Backend, owner string, observe func(string, error)) (site.Backend, error) {
 	log := klog.FromContext(ctx).WithValues("backend", b.Name)
 	r := reach{owner: owner, observe: observe, changed: func(what string) func(error) {
 		return func(err error) {
@@ -80,17 +80,17 @@ func newBackend(ctx context.Context, b config.Backend, owner string, observe fun
 	connection.Changed = r.changed("TLS")
 	var err error
 	if r.client, err = transport.New(connection); err != nil {
-		return provisioner.Backend{}, err
+		return site.Backend{}, err
 	}
 	r.client.Transport = drift.Counted(r.client.Transport)
 	provider, err := newProvider(b, r)
 	if err != nil {
-		return provisioner.Backend{}, err
+		return site.Backend{}, err
 	}
 	can, features := provider.Capabilities(), &bucket.Features{}
 	deletions := rate.NewLimiter(rate.Limit(b.DeletionsPerSecond), b.DeletionsPerSecond)
-	return provisioner.Backend{
-		Provider: provider,
+	return site.Backend{
+		Service: contract.NewService(b.Name, owner, provider),
 		Engine: func(at cosi.Endpoint, key secret.KeyPair, mark string) *bucket.Engine {
 			return bucket.New(bucket.Config{
 				Endpoint: at, Key: key, Owner: mark, HTTP: r.client, Observe: observe, Features: features, Deletions: deletions,

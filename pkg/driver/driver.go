@@ -21,6 +21,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/admin"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/drift"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/secrets"
@@ -126,20 +127,23 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		o.Started(httpAddress)
 	}
 	var beside sync.WaitGroup // what is done beside serving calls
+	due := newDue(listed(c))
 	beside.Go(func() {
-		p.Converge(ctx, listed(c))
-		if o.ConfigFile == "" {
-			return
-		}
-		check := func(c *config.Config) error { return checkTerms(c, p) }
-		current.follow(ctx, o.ConfigFile, check, func(o outcome) { m.Reloaded(string(o)) }, func(before, now *config.Config) {
-			p.Converge(ctx, changed(before, now, p.Known()))
+		due.run(ctx, func(contracts map[cosi.ContractID]config.Terms) map[cosi.ContractID]config.Terms {
+			return p.Converge(ctx, contracts, c.Driver.CallTimeout)
 		})
 	})
+	if o.ConfigFile != "" {
+		check := func(c *config.Config) error { return checkTerms(c, p) }
+		beside.Go(func() {
+			current.follow(ctx, o.ConfigFile, check, func(o outcome) { m.Reloaded(string(o)) }, func(before, now *config.Config) {
+				due.add(changed(before, now, p.Known()))
+			})
+		})
+	}
 	beside.Go(func() {
 		drift.Run(ctx, drift.Config{
-			Journal: records, Inspector: p, Settings: current.drift, Mode: current.driftMode, Timeout: c.Driver.CallTimeout,
-			Looked: m.Looked, Found: m.Found, Passed: m.Passed,
+			Journal: records, Inspector: p, Settings: current.drift, Mode: current.driftMode, Timeout: c.Driver.CallTimeout, Recorder: m,
 		})
 	})
 	var adminErr error
@@ -147,7 +151,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		if adminListener == nil {
 			return
 		}
-		if adminErr = admin.Serve(ctx, adminListener, &admin.Admin{Provisioner: p, Config: current.current.Load}); adminErr != nil {
+		if adminErr = admin.Serve(ctx, adminListener, &admin.Admin{Provisioner: p, Journal: records, Config: current.current.Load}); adminErr != nil {
 			cancel() // a driver that cannot be asked is not well
 		}
 	})
@@ -194,12 +198,13 @@ func Ask(ctx context.Context, c *config.Config, command admin.Command, r admin.R
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	current := newLive(c)
-	p, err := newProvisioner(ctx, c, current, journal.New(store), m)
+	records := journal.New(store)
+	p, err := newProvisioner(ctx, c, current, records, m)
 	if err != nil {
 		return nil, err
 	}
 	defer p.Wait()
-	return (&admin.Admin{Provisioner: p, Config: current.current.Load}).Do(ctx, command, r)
+	return (&admin.Admin{Provisioner: p, Journal: records, Config: current.current.Load}).Do(ctx, command, r)
 }
 
 func newProvisioner(ctx context.Context, c *config.Config, current *live, records *journal.Journal, m *metrics.Metrics) (*provisioner.Provisioner, error) {
@@ -207,11 +212,7 @@ func newProvisioner(ctx context.Context, c *config.Config, current *live, record
 	if err != nil {
 		return nil, err
 	}
-	return provisioner.New(provisioner.Config{
-		Owner: c.Driver.Owner, Backends: backends, Terms: current.terms, Journal: records, Repaired: m.Repaired,
-		Changed: func(c provisioner.ContractChange) { m.ContractChanged(string(c)) },
-		Rotated: func(s provisioner.RotationStep) { m.Rotated(string(s)) },
-	}), nil
+	return provisioner.New(provisioner.Config{Backends: backends, Terms: current.terms, Journal: records, Recorder: m}), nil
 }
 
 // Journal is an open journal.

@@ -17,6 +17,17 @@ func Unanswered(err error) bool {
 	return errors.As(err, &transport) || errors.Is(err, context.DeadlineExceeded)
 }
 
+// Unconnected reports whether err is about a connection that could not be made, or
+// broke, as opposed to an answer that takes its time.
+func Unconnected(err error) bool {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return true
+	}
+	var timeout interface{ Timeout() bool }
+	return Unanswered(err) && !(errors.As(err, &timeout) && timeout.Timeout())
+}
+
 // NoAnswer is a stable word for why a request got no answer. The text of the
 // error itself names ports, which differ each time, and whole addresses.
 func NoAnswer(err error) string {

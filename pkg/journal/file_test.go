@@ -64,11 +64,12 @@ func accountID(n int) cosi.AccountID {
 // fill writes a contract, n buckets and an access to each.
 func fill(t testing.TB, j *journal.Journal, n int) {
 	t.Helper()
-	must(t, j.SaveContract(t.Context(), &journal.Contract{ID: contractID, Phase: journal.Done, Issued: pair("contract")}))
+	must(t, j.SaveContract(t.Context(), &journal.Contract{ID: contractID, KeyState: journal.KeyState{Phase: journal.Done, Issued: pair("contract")}}))
 	for i := range n {
-		must(t, j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(i), Spec: params.Bucket{Contract: "team-a", OnDelete: params.Refuse}}))
-		must(t, j.SaveAccount(t.Context(), &journal.Account{ID: accountID(i), Phase: journal.Done, Issued: pair(fmt.Sprint(i)),
-			Grant: journal.Grant{Buckets: []journal.BucketAccess{{Bucket: bucketID(i).Bucket, Mode: cosi.ReadWrite}}}}))
+		must(t, j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(i), Requested: params.Bucket{Contract: "team-a", OnDelete: params.Refuse}}))
+		must(t, j.SaveAccount(t.Context(), &journal.Account{ID: accountID(i),
+			Effective: journal.Grant{Buckets: []journal.BucketAccess{{Bucket: bucketID(i).Bucket, Mode: cosi.ReadWrite}}}, KeyState: journal.KeyState{Phase: journal.Done, Issued: pair(fmt.Sprint(i))},
+		}))
 	}
 }
 
@@ -121,27 +122,27 @@ func TestRecordsSurviveReopening(t *testing.T) {
 
 func TestCompareAndSwap(t *testing.T) {
 	j := journal.New(open(t, filepath.Join(t.TempDir(), "journal.log")))
-	first := &journal.Account{ID: accountID(1), Phase: journal.Intent}
+	first := &journal.Account{ID: accountID(1), KeyState: journal.KeyState{Phase: journal.Intent}}
 	must(t, j.SaveAccount(t.Context(), first))
-	if err := j.SaveAccount(t.Context(), &journal.Account{ID: accountID(1)}); !fault.Is(err, fault.Mismatch) {
+	if err := j.SaveAccount(t.Context(), &journal.Account{ID: accountID(1)}); !errors.Is(err, journal.ErrOvertaken) {
 		t.Errorf("a second record of one name: %v", err)
 	}
 	other, err := j.Account(t.Context(), accountID(1))
 	must(t, err)
 	other.Phase = journal.Done
 	must(t, j.SaveAccount(t.Context(), other))
-	if err := j.SaveAccount(t.Context(), first); !fault.Is(err, fault.Mismatch) {
+	if err := j.SaveAccount(t.Context(), first); !errors.Is(err, journal.ErrOvertaken) {
 		t.Errorf("an outdated record was written: %v", err)
 	}
-	if err := j.Delete(t.Context(), first); !fault.Is(err, fault.Mismatch) {
+	if err := j.Delete(t.Context(), first); !errors.Is(err, journal.ErrOvertaken) {
 		t.Errorf("an outdated record was deleted: %v", err)
 	}
 	// Removed and made again is not the record that was read, either.
 	must(t, j.Delete(t.Context(), other))
 	must(t, j.Delete(t.Context(), other)) // gone is fine
-	must(t, j.SaveAccount(t.Context(), &journal.Account{ID: accountID(1), Phase: journal.Done}))
+	must(t, j.SaveAccount(t.Context(), &journal.Account{ID: accountID(1), KeyState: journal.KeyState{Phase: journal.Done}}))
 	for _, outdated := range []*journal.Account{first, other} {
-		if err := j.SaveAccount(t.Context(), outdated); !fault.Is(err, fault.Mismatch) {
+		if err := j.SaveAccount(t.Context(), outdated); !errors.Is(err, journal.ErrOvertaken) {
 			t.Errorf("a record of an earlier life was written: %v", err)
 		}
 	}
@@ -156,7 +157,7 @@ func TestDeleteIsAllOrNone(t *testing.T) {
 	must(t, err)
 	newer := *outdated
 	must(t, j.SaveAccount(t.Context(), &newer))
-	if err := j.Delete(t.Context(), a, outdated); !fault.Is(err, fault.Mismatch) {
+	if err := j.Delete(t.Context(), a, outdated); !errors.Is(err, journal.ErrOvertaken) {
 		t.Fatalf("got %v", err)
 	}
 	if _, err := j.Account(t.Context(), accountID(0)); err != nil {
@@ -188,7 +189,7 @@ func TestDependents(t *testing.T) {
 // thirty times: compare-and-swap loses none and the group commit mixes none up.
 func TestConcurrentWriters(t *testing.T) {
 	j := journal.New(open(t, filepath.Join(t.TempDir(), "journal.log")))
-	must(t, j.SaveContract(t.Context(), &journal.Contract{ID: contractID, Phase: journal.Intent, Proposed: pair("")}))
+	must(t, j.SaveContract(t.Context(), &journal.Contract{ID: contractID, KeyState: journal.KeyState{Phase: journal.Intent, Proposed: pair("")}}))
 	var group sync.WaitGroup
 	for w := range 16 {
 		group.Go(func() {
@@ -202,7 +203,7 @@ func TestConcurrentWriters(t *testing.T) {
 					if err == nil {
 						break
 					}
-					if !fault.Is(err, fault.Mismatch) {
+					if !errors.Is(err, journal.ErrOvertaken) {
 						t.Error(err)
 						return
 					}

@@ -23,6 +23,7 @@ package journal
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -114,16 +115,28 @@ const (
 	Done Phase = "Done"
 )
 
+// KeyState is how far a key has come: a contract's own, or that of an access.
+// Package keys is what moves it.
+type KeyState struct {
+	Phase Phase
+	// Proposed is the pair that was written before the key was asked for. Services
+	// that let the caller choose use it as it is, others use its id to know a
+	// repeated request.
+	Proposed secret.KeyPair
+	// Issued is the key, once Done.
+	Issued secret.KeyPair
+	// IssuedAt is when Issued was written; zero in a record from before it was kept.
+	IssuedAt time.Time
+	// Rotation is the replacement of a key by Issued that has not ended; nil if
+	// there is none.
+	Rotation *Rotation
+}
+
 // Contract is the record of a contract the driver has signed.
 type Contract struct {
-	ID    cosi.ContractID
-	Phase Phase
-	// Proposed is the pair that was written before the contract's own key was
-	// asked for; services that let the caller choose use it as it is, others
-	// use its id to know a repeated request.
-	Proposed secret.KeyPair
-	// Issued is the contract's own key, once Done.
-	Issued secret.KeyPair
+	ID cosi.ContractID
+	// KeyState is of the contract's own key.
+	KeyState
 
 	entry Entry
 }
@@ -133,15 +146,15 @@ type Contract struct {
 // and not yet recorded is known for the driver's own.
 type Bucket struct {
 	ID cosi.BucketID
-	// Spec is what its class asked for: a repeated request is compared with it.
-	Spec params.Bucket
-	// Applied is what it was configured to: Spec with what the contract laid
-	// under it then.
-	Applied params.Bucket
+	// Requested is what its class asked for. A repeated request is compared with it.
+	Requested params.Bucket
+	// Effective is what it was configured to: Requested with the contract's
+	// defaults of that time.
+	Effective params.Bucket
 	// Adopted says that somebody else made it and left it to the driver. It
 	// carries no mark of any driver's.
 	Adopted bool
-	// Unclassed says that the driver made it, and that Spec is not its class's
+	// Unclassed says that the driver made it, and that Requested is not its class's
 	// but what was said when it was found again without a record.
 	Unclassed bool
 	// Endpoint is where it is reached.
@@ -183,7 +196,7 @@ type Grant struct {
 // Rotation is how far a key's replacement has come.
 type Rotation struct {
 	// Phase is Intent as long as the new key may or may not have been issued,
-	// and Done once it is the account's.
+	// and Done once it is the access's.
 	Phase Phase
 	// Proposed is what the new key was asked for with, while Intent.
 	Proposed secret.KeyPair
@@ -197,23 +210,15 @@ type Rotation struct {
 
 // Account is the record of one access: a principal and its key.
 type Account struct {
-	ID    cosi.AccountID
-	Phase Phase
-	// Grant is what the key is limited to: Asked with what the contract laid
-	// under it when it was first asked for.
-	Grant Grant
-	// Asked is what a repeated request is compared with.
-	Asked Grant
-	// Proposed and Issued are as in Contract.
-	Proposed secret.KeyPair
-	Issued   secret.KeyPair
+	ID cosi.AccountID
+	KeyState
+	// Requested is what was asked for. A repeated request is compared with it.
+	Requested Grant
+	// Effective is what the key is limited to: Requested with the contract's
+	// defaults of the time when it was first asked for.
+	Effective Grant
 	// CreatedAt is when the intent was written.
 	CreatedAt time.Time
-	// IssuedAt is when Issued was written; zero in a record from before it was kept.
-	IssuedAt time.Time
-	// Rotation is the replacement of a key by Issued that has not ended; nil if
-	// there is none.
-	Rotation *Rotation
 
 	entry Entry
 }
@@ -221,10 +226,10 @@ type Account struct {
 // ExpiresAt is when the key ends by itself; zero is never. It is the same each
 // time the key is asked for.
 func (a *Account) ExpiresAt() time.Time {
-	if a.Grant.KeyLife == 0 {
+	if a.Effective.KeyLife == 0 {
 		return time.Time{}
 	}
-	return a.CreatedAt.Add(a.Grant.KeyLife).Truncate(time.Second)
+	return a.CreatedAt.Add(a.Effective.KeyLife).Truncate(time.Second)
 }
 
 // Journal reads and writes records in a Store.
@@ -273,7 +278,7 @@ func (j *Journal) Contract(ctx context.Context, id cosi.ContractID) (*Contract, 
 	if err := decode(e, &v); err != nil {
 		return nil, err
 	}
-	return &Contract{ID: id, Phase: v.Phase, Proposed: v.Proposed.pair(), Issued: v.Issued.pair(), entry: e}, nil
+	return &Contract{ID: id, KeyState: KeyState{Phase: v.Phase, Proposed: v.Proposed.pair(), Issued: v.Issued.pair()}, entry: e}, nil
 }
 
 // Bucket returns the record of a bucket; NotFound if there is none.
@@ -289,7 +294,7 @@ func (j *Journal) Bucket(ctx context.Context, id cosi.BucketID) (*Bucket, error)
 	if v.Applied == nil {
 		v.Applied = &v.Spec
 	}
-	return &Bucket{ID: id, Spec: v.Spec, Applied: *v.Applied, Adopted: v.Adopted, Unclassed: v.Unclassed, Endpoint: v.Endpoint, CreatedAt: v.CreatedAt, Emptying: v.Emptying, entry: e}, nil
+	return &Bucket{ID: id, Requested: v.Spec, Effective: *v.Applied, Adopted: v.Adopted, Unclassed: v.Unclassed, Endpoint: v.Endpoint, CreatedAt: v.CreatedAt, Emptying: v.Emptying, entry: e}, nil
 }
 
 // Account returns the record of an access; NotFound if there is none.
@@ -343,8 +348,7 @@ func (j *Journal) Usage(ctx context.Context, id cosi.ContractID) (buckets, keys 
 }
 
 // SaveContract writes a record: as a new one if it was not read from the
-// journal, over the one that was read otherwise. Mismatch means that somebody
-// else was faster, and the next read tells how.
+// journal, over the one that was read otherwise. See [ErrOvertaken].
 func (j *Journal) SaveContract(ctx context.Context, c *Contract) error {
 	v := storedContract{Phase: c.Phase, Proposed: stored(c.Proposed), Issued: stored(c.Issued)}
 	return j.save(ctx, &c.entry, contractKey(c.ID), nil, v)
@@ -353,25 +357,25 @@ func (j *Journal) SaveContract(ctx context.Context, c *Contract) error {
 // SaveBucket is [Journal.SaveContract] for buckets.
 func (j *Journal) SaveBucket(ctx context.Context, b *Bucket) error {
 	var applied *params.Bucket
-	if len(b.Applied.Differences(b.Spec)) > 0 {
-		applied = &b.Applied
+	if len(b.Effective.Differences(b.Requested)) > 0 {
+		applied = &b.Effective
 	}
-	v := storedBucket{Spec: b.Spec, Applied: applied, Adopted: b.Adopted, Unclassed: b.Unclassed, Endpoint: b.Endpoint, CreatedAt: b.CreatedAt, Emptying: b.Emptying}
+	v := storedBucket{Spec: b.Requested, Applied: applied, Adopted: b.Adopted, Unclassed: b.Unclassed, Endpoint: b.Endpoint, CreatedAt: b.CreatedAt, Emptying: b.Emptying}
 	return j.save(ctx, &b.entry, bucketKey(b.ID), []Key{contractKey(b.ID.ContractID)}, v)
 }
 
 // SaveAccount is [Journal.SaveContract] for accesses.
 func (j *Journal) SaveAccount(ctx context.Context, a *Account) error {
 	var asked *Grant
-	if !reflect.DeepEqual(a.Asked, a.Grant) {
-		asked = &a.Asked
+	if !reflect.DeepEqual(a.Requested, a.Effective) {
+		asked = &a.Requested
 	}
-	v := storedAccount{Phase: a.Phase, Grant: a.Grant, Asked: asked, Proposed: stored(a.Proposed), Issued: stored(a.Issued), CreatedAt: a.CreatedAt, IssuedAt: a.IssuedAt}
+	v := storedAccount{Phase: a.Phase, Grant: a.Effective, Asked: asked, Proposed: stored(a.Proposed), Issued: stored(a.Issued), CreatedAt: a.CreatedAt, IssuedAt: a.IssuedAt}
 	if r := a.Rotation; r != nil {
 		v.Rotation = &storedRotation{r.Phase, stored(r.Proposed), r.Old, r.Grace, r.HandedOut}
 	}
-	refs := make([]Key, len(a.Grant.Buckets))
-	for i, b := range a.Grant.Buckets {
+	refs := make([]Key, len(a.Effective.Buckets))
+	for i, b := range a.Effective.Buckets {
 		refs[i] = bucketKey(cosi.BucketID{ContractID: a.ID.ContractID, Bucket: b.Bucket})
 	}
 	return j.save(ctx, &a.entry, accountKey(a.ID), refs, v)
@@ -384,8 +388,8 @@ func (c *Contract) stored() Entry { return Entry{Key: contractKey(c.ID), Version
 func (b *Bucket) stored() Entry   { return Entry{Key: bucketKey(b.ID), Version: b.entry.Version} }
 func (a *Account) stored() Entry  { return Entry{Key: accountKey(a.ID), Version: a.entry.Version} }
 
-// Delete removes records. Those that are gone already are passed over; Mismatch
-// means that one has changed since it was read. Not every store can remove
+// Delete removes records. Those that are gone already are passed over. See
+// [ErrOvertaken] for one that has changed since it was read. Not every store can remove
 // several at once: they go in the given order, so what hangs on another comes
 // before it, and a repeat finds what is left.
 func (j *Journal) Delete(ctx context.Context, records ...Record) error {
@@ -393,7 +397,19 @@ func (j *Journal) Delete(ctx context.Context, records ...Record) error {
 	for i, r := range records {
 		entries[i] = r.stored()
 	}
-	return j.store.Delete(ctx, entries...)
+	return overtaken(j.store.Delete(ctx, entries...))
+}
+
+// ErrOvertaken is the cause where a record has changed since it was read: another
+// process writes the journal too. Whoever is overtaken stops, and changes nothing
+// more.
+var ErrOvertaken = errors.New("another process writes the journal too")
+
+func overtaken(err error) error {
+	if fault.Is(err, fault.Mismatch) {
+		return fault.Wrap(fault.Unavailable, ErrOvertaken, "%s: another driver writes this journal too; run one for each journal", err)
+	}
+	return err
 }
 
 func (j *Journal) save(ctx context.Context, e *Entry, key Key, refs []Key, value any) error {
@@ -407,7 +423,7 @@ func (j *Journal) save(ctx context.Context, e *Entry, key Key, refs []Key, value
 		write = j.store.Create
 	}
 	if next, err = write(ctx, next); err != nil {
-		return err
+		return overtaken(err)
 	}
 	*e = next
 	return nil
@@ -429,7 +445,8 @@ func accountOf(e Entry) (*Account, error) {
 	if v.Asked == nil {
 		v.Asked = &v.Grant
 	}
-	a := &Account{ID: id, Phase: v.Phase, Grant: v.Grant, Asked: *v.Asked, Proposed: v.Proposed.pair(), Issued: v.Issued.pair(), CreatedAt: v.CreatedAt, IssuedAt: v.IssuedAt, entry: e}
+	a := &Account{ID: id, Requested: *v.Asked, Effective: v.Grant, CreatedAt: v.CreatedAt, entry: e,
+		KeyState: KeyState{Phase: v.Phase, Proposed: v.Proposed.pair(), Issued: v.Issued.pair(), IssuedAt: v.IssuedAt}}
 	if r := v.Rotation; r != nil {
 		a.Rotation = &Rotation{r.Phase, r.Proposed.pair(), r.Old, r.Grace, r.HandedOut}
 	}

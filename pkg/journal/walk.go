@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 )
 
 // Place is where a record stands in the order in which records are walked. The
@@ -58,4 +60,29 @@ func Next(keys iter.Seq[Key], after Place, limit int) []Place {
 // written or deleted during a walk may or may not be part of it.
 func (j *Journal) Walk(ctx context.Context, after Place, limit int) ([]Place, error) {
 	return j.store.Walk(ctx, after, limit)
+}
+
+// EachContract calls do with the id of every contract that has a record, until it
+// returns an error.
+func (j *Journal) EachContract(ctx context.Context, do func(cosi.ContractID) error) error {
+	const step = 1000
+	for after := (Place{}); ; {
+		places, err := j.Walk(ctx, after, step)
+		if err != nil || len(places) == 0 {
+			return err
+		}
+		for _, p := range places {
+			if p.Key.Kind != Contracts {
+				continue
+			}
+			id, err := cosi.ParseContractID(p.Key.ID)
+			if err == nil {
+				err = do(id)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		after = places[len(places)-1]
+	}
 }

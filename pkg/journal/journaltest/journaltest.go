@@ -3,6 +3,7 @@
 package journaltest
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -96,6 +97,14 @@ func (p place) want(kind fault.Kind, err error, what string) {
 	}
 }
 
+// overtaken checks that a write was refused because the record has changed.
+func (p place) overtaken(err error, what string) {
+	p.Helper()
+	if !errors.Is(err, journal.ErrOvertaken) || !fault.Is(err, fault.Unavailable) {
+		p.Errorf("%s: got %v, want ErrOvertaken", what, err)
+	}
+}
+
 func contractID(name string) cosi.ContractID {
 	return cosi.ContractID{Backend: "main", Contract: name}
 }
@@ -109,9 +118,9 @@ func accountID(n int) cosi.AccountID {
 }
 
 func account(n int, phase journal.Phase, buckets ...int) *journal.Account {
-	a := &journal.Account{ID: accountID(n), Phase: phase, Proposed: pair(n)}
+	a := &journal.Account{ID: accountID(n), KeyState: journal.KeyState{Phase: phase, Proposed: pair(n)}}
 	for _, b := range buckets {
-		a.Grant.Buckets = append(a.Grant.Buckets, journal.BucketAccess{Bucket: bucketID(b).Bucket, Mode: cosi.ReadWrite})
+		a.Effective.Buckets = append(a.Effective.Buckets, journal.BucketAccess{Bucket: bucketID(b).Bucket, Mode: cosi.ReadWrite})
 	}
 	return a
 }
@@ -123,7 +132,7 @@ func pair(n int) secret.KeyPair {
 func testReopened(t *testing.T, p place) {
 	s := p.open()
 	j := journal.New(s)
-	p.must(j.SaveContract(t.Context(), &journal.Contract{ID: contractID("team-a"), Phase: journal.Done, Issued: pair(7)}))
+	p.must(j.SaveContract(t.Context(), &journal.Contract{ID: contractID("team-a"), KeyState: journal.KeyState{Phase: journal.Done, Issued: pair(7)}}))
 	for i := range 5 {
 		p.must(j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(i)}))
 		p.must(j.SaveAccount(t.Context(), account(i, journal.Done, i)))
@@ -164,23 +173,23 @@ func testCompareAndSwap(t *testing.T, p place) {
 	p.want(fault.NotFound, err, "no record")
 	first := account(1, journal.Intent, 1)
 	p.must(j.SaveAccount(t.Context(), first))
-	p.want(fault.Mismatch, j.SaveAccount(t.Context(), account(1, journal.Intent, 1)), "a second record of one name")
+	p.overtaken(j.SaveAccount(t.Context(), account(1, journal.Intent, 1)), "a second record of one name")
 	other, err := j.Account(t.Context(), accountID(1))
 	p.must(err)
 	other.Phase = journal.Done
 	p.must(j.SaveAccount(t.Context(), other))
-	p.want(fault.Mismatch, j.SaveAccount(t.Context(), first), "an outdated record")
-	p.want(fault.Mismatch, j.Delete(t.Context(), first), "the deletion of an outdated record")
+	p.overtaken(j.SaveAccount(t.Context(), first), "an outdated record")
+	p.overtaken(j.Delete(t.Context(), first), "the deletion of an outdated record")
 	// Removed and made again is not the record that was read, either.
 	p.must(j.Delete(t.Context(), other))
 	p.must(j.Delete(t.Context(), other)) // gone is fine
 	_, err = j.Account(t.Context(), accountID(1))
 	p.want(fault.NotFound, err, "a deleted record")
-	p.want(fault.Mismatch, j.SaveAccount(t.Context(), other), "a record that is gone")
+	p.overtaken(j.SaveAccount(t.Context(), other), "a record that is gone")
 	p.must(j.SaveAccount(t.Context(), account(1, journal.Done, 1)))
 	for _, outdated := range []*journal.Account{first, other} {
-		p.want(fault.Mismatch, j.SaveAccount(t.Context(), outdated), "a record of an earlier life")
-		p.want(fault.Mismatch, j.Delete(t.Context(), outdated), "the deletion of a record of an earlier life")
+		p.overtaken(j.SaveAccount(t.Context(), outdated), "a record of an earlier life")
+		p.overtaken(j.Delete(t.Context(), outdated), "the deletion of a record of an earlier life")
 	}
 }
 
@@ -193,7 +202,7 @@ func testDelete(t *testing.T, p place) {
 	p.must(j.SaveAccount(t.Context(), b))
 	outdated := *b
 	p.must(j.SaveAccount(t.Context(), b))
-	p.want(fault.Mismatch, j.Delete(t.Context(), a, &outdated, bucket), "one of three is outdated")
+	p.overtaken(j.Delete(t.Context(), a, &outdated, bucket), "one of three is outdated")
 	if _, err := j.Bucket(t.Context(), bucketID(1)); err != nil {
 		t.Errorf("what stands behind the outdated one was deleted: %v", err)
 	}
@@ -297,14 +306,14 @@ func testConcurrentWriters(t *testing.T, p place) {
 	const writers, rounds = 8, 5
 	j := journal.New(p.open())
 	p.must(retried(func() error {
-		return j.SaveContract(t.Context(), &journal.Contract{ID: contractID("team-a"), Phase: journal.Intent})
+		return j.SaveContract(t.Context(), &journal.Contract{ID: contractID("team-a"), KeyState: journal.KeyState{Phase: journal.Intent}})
 	}))
 	var group sync.WaitGroup
 	for w := range writers {
 		group.Go(func() {
 			for i := range rounds {
 				err := retried(func() error { return j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(w*100 + i)}) })
-				if err != nil && !fault.Is(err, fault.Mismatch) { // an earlier try has done it
+				if err != nil && !errors.Is(err, journal.ErrOvertaken) { // an earlier try has done it
 					t.Error(err)
 				}
 				add(t, j, fmt.Sprintf("<%d.%d>", w, i))
@@ -342,7 +351,7 @@ func add(t *testing.T, j *journal.Journal, word string) {
 		switch {
 		case err == nil:
 			return
-		case !fault.Is(err, fault.Mismatch) && !fault.Is(err, fault.Unavailable):
+		case !errors.Is(err, journal.ErrOvertaken) && !fault.Is(err, fault.Unavailable):
 			t.Error(err)
 			return
 		}
@@ -443,21 +452,21 @@ func testLostRace(t *testing.T, p place) {
 	one, two := journal.New(p.open()), journal.New(p.open())
 	for i := range 20 {
 		p.must(one.SaveAccount(t.Context(), account(i, journal.Intent, 1)))
-		p.want(fault.Mismatch, two.SaveAccount(t.Context(), account(i, journal.Intent, 2)), "the second of two creates")
+		p.overtaken(two.SaveAccount(t.Context(), account(i, journal.Intent, 2)), "the second of two creates")
 		mine, err := two.Account(t.Context(), accountID(i))
-		if err != nil || mine.Grant.Buckets[0].Bucket != bucketID(1).Bucket {
+		if err != nil || mine.Effective.Buckets[0].Bucket != bucketID(1).Bucket {
 			t.Fatalf("after a lost create: %v", err)
 		}
 		theirs, err := one.Account(t.Context(), accountID(i))
 		p.must(err)
 		theirs.Phase = journal.Done
 		p.must(one.SaveAccount(t.Context(), theirs))
-		p.want(fault.Mismatch, two.SaveAccount(t.Context(), mine), "the second of two updates")
+		p.overtaken(two.SaveAccount(t.Context(), mine), "the second of two updates")
 		if mine, err = two.Account(t.Context(), accountID(i)); err != nil || mine.Phase != journal.Done {
 			t.Fatalf("after a lost update: %v", err)
 		}
 		p.must(one.Delete(t.Context(), theirs))
-		p.want(fault.Mismatch, two.SaveAccount(t.Context(), mine), "an update of what another has deleted")
+		p.overtaken(two.SaveAccount(t.Context(), mine), "an update of what another has deleted")
 		_, err = two.Account(t.Context(), accountID(i))
 		p.want(fault.NotFound, err, "after an update lost to a deletion")
 		p.must(two.Delete(t.Context(), mine)) // gone is fine

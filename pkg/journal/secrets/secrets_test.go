@@ -111,7 +111,7 @@ func TestSecretOfARecord(t *testing.T) {
 	s := kubefake.Start(t)
 	j := journal.New(open(t, s, owner))
 	id := cosi.AccountID{ContractID: bucketID(1).ContractID, Account: "ba-1"}
-	must(t, j.SaveAccount(t.Context(), &journal.Account{ID: id, Issued: secret.KeyPair{AccessKeyID: "key", SecretAccessKey: secret.New("planted-secret")}}))
+	must(t, j.SaveAccount(t.Context(), &journal.Account{ID: id, KeyState: journal.KeyState{Issued: secret.KeyPair{AccessKeyID: "key", SecretAccessKey: secret.New("planted-secret")}}}))
 	all := s.Secrets()
 	if len(all) != 1 {
 		t.Fatalf("%d Secrets", len(all))

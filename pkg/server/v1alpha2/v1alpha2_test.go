@@ -15,6 +15,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/site"
 )
 
 // The sidecar never repeats a call that ended with one of these.
@@ -62,8 +63,8 @@ func TestSeveralBucketsWhereAKeyHasOne(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	s := New("driver.example.com", provisioner.New(provisioner.Config{
-		Owner: "cluster", Journal: journal.New(store), Repaired: func(string) {}, Changed: func(provisioner.ContractChange) {}, Rotated: func(provisioner.RotationStep) {},
-		Backends: map[string]provisioner.Backend{"main": {Provider: singleBucket{}}},
+		Journal:  journal.New(store),
+		Backends: map[string]site.Backend{"main": {Service: contract.NewService("main", "cluster", singleBucket{})}},
 		Terms:    func(string) (config.Terms, bool) { return config.Terms{Backend: "main"}, true },
 	}))
 	grant := func(buckets ...string) codes.Code {
