@@ -34,6 +34,7 @@ var levels = map[string]int{
 	"pkg/contract": 2,
 
 	"pkg/config":           3, // which holds what contracts let classes say
+	"pkg/contract/memory":  3,
 	"pkg/journal":          3, // a record keeps the parameters it was made with
 	"pkg/params/admission": 3,
 	"pkg/policy":           3,
