@@ -41,7 +41,7 @@ var initial = map[string]string{
 // Serve makes the S3 server answer at an address, beside what Transport carries.
 func (s *Service) Serve() *httptest.Server {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := s.answer(r)
+		answer := s.read(r).answer()
 		maps.Copy(w.Header(), answer.Header)
 		w.WriteHeader(answer.StatusCode)
 		_, _ = io.Copy(w, answer.Body)
@@ -59,8 +59,9 @@ type carrier struct{ *Line }
 
 // RoundTrip implements http.RoundTripper.
 func (c carrier) RoundTrip(r *http.Request) (answer *http.Response, err error) {
+	e := c.read(r) // whoever has sent a request need not be there when it is carried out
 	err = c.Step(r.Context(), nameOf(r), func() error {
-		answer = c.answer(r)
+		answer = e.answer()
 		return nil
 	})
 	if err != nil {
@@ -86,7 +87,7 @@ func (s *Service) Do(ctx context.Context, accessKeyID, method, bucket, object st
 		return err
 	}
 	r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential="+accessKeyID+"/")
-	if answer := s.answer(r); answer.StatusCode >= http.StatusBadRequest {
+	if answer := s.read(r).answer(); answer.StatusCode >= http.StatusBadRequest {
 		text, _ := io.ReadAll(answer.Body)
 		return fmt.Errorf("%s %s/%s: %s", method, bucket, object, text)
 	}
@@ -103,16 +104,19 @@ type exchange struct {
 	body         []byte
 }
 
-func (s *Service) answer(r *http.Request) *http.Response {
+func (s *Service) read(r *http.Request) *exchange {
 	var body []byte
 	if r.Body != nil {
 		body, _ = io.ReadAll(r.Body)
 		_ = r.Body.Close()
 	}
 	name, object, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	e := exchange{s: s, method: r.Method, name: name, object: object, query: r.URL.Query(), header: r.Header, body: body}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	return &exchange{s: s, method: r.Method, name: name, object: object, query: r.URL.Query(), header: r.Header, body: body}
+}
+
+func (e *exchange) answer() *http.Response {
+	e.s.mu.Lock()
+	defer e.s.mu.Unlock()
 	w := httptest.NewRecorder()
 	e.serve(w)
 	return w.Result()
