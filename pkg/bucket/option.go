@@ -100,21 +100,22 @@ func (e *Engine) write(ctx context.Context, o option) error {
 	}
 	for wait := settleFirst; ; wait *= 2 {
 		have, err := o.read(ctx)
-		if err != nil && !fault.Is(err, fault.Unsupported) {
-			return err
-		}
-		if err == nil && have != blank && (have != o.none || o.want == o.none) {
-			e.features.learn(e.endpoint.URL, o.name, true)
-			return nil
-		}
-		if err != nil || wait > settleMost {
+		switch {
+		case fault.Is(err, fault.Unsupported) || err == nil && have == blank:
 			e.features.learn(e.endpoint.URL, o.name, false)
 			return lacks(err, o.name)
+		case err != nil:
+			return err
+		case have != o.none || o.want == o.none:
+			e.features.learn(e.endpoint.URL, o.name, true)
+			return nil
+		case wait > settleMost: // not visible yet is not missing
+			return fault.New(fault.Pending, "the storage has taken %s and does not show it yet; the call is retried until it does: if it never does, leave it out of the class", o.name)
 		}
-		select { // what was written may take a moment to be seen
+		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return fault.Wrap(fault.KindOf(ctx.Err()), ctx.Err(), "%s was written and is not there yet", o.name)
+			return fault.Wrap(fault.KindOf(ctx.Err()), ctx.Err(), "%s was written and does not show yet", o.name)
 		}
 	}
 }
@@ -125,9 +126,11 @@ func (e *Engine) write(ctx context.Context, o option) error {
 // codes below.
 const blank = "(no answer)"
 
+// A setting that does not show yet is looked for again after ever longer waits,
+// twelve seconds in all.
 const (
 	settleFirst = 50 * time.Millisecond
-	settleMost  = time.Second
+	settleMost  = 6 * time.Second
 )
 
 // probe reports, as Unsupported, what of a class the service does not have. Of

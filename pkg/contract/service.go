@@ -32,13 +32,6 @@ func (s *Service) Name() string { return s.name }
 // Capabilities implements Provider.
 func (s *Service) Capabilities() Capabilities { return s.can }
 
-// RepeatsKeys reports whether a repeated IssueKey with the same proposal returns
-// the same key.
-func (s *Service) RepeatsKeys() bool {
-	_, ok := s.provider.(Acknowledger)
-	return ok || s.can.ChosenKeys
-}
-
 // Mark is what the buckets of a contract are marked with.
 func (s *Service) Mark(contract string) string {
 	if s.can.SharedBuckets {

@@ -66,10 +66,7 @@ type Slot struct {
 	State *journal.KeyState
 	Save  func(context.Context) error
 	// What names the key in metrics.
-	What string
-	// Fresh says that the proposal was written in this call, so that no service has
-	// been asked for it.
-	Fresh    bool
+	What     string
 	Recorder Recorder
 }
 
@@ -86,13 +83,6 @@ func (s *Slot) Issue(ctx context.Context) (acknowledge func(context.Context), er
 		next, keep := s.next()
 		if next == nil {
 			return func(context.Context) {}, nil
-		}
-		if !s.Fresh && !s.Service.RepeatsKeys() {
-			// Another secret comes with each answer. By this write an earlier attempt
-			// that is still under way finds out that its key is not the one.
-			if err := s.propose(ctx, next); err != nil {
-				return nil, err
-			}
 		}
 		asked := *next
 		pair, err := s.Service.IssueKey(ctx, contract.IssueKeyRequest{Contract: s.Contract, Slot: s.Name, Scope: s.Scope, Proposed: asked, Keep: keep})
@@ -119,7 +109,7 @@ func (s *Slot) Issue(ctx context.Context) (acknowledge func(context.Context), er
 }
 
 func (s *Slot) propose(ctx context.Context, next *secret.KeyPair) error {
-	*next, s.Fresh = Propose(), true
+	*next = Propose()
 	return s.Save(ctx)
 }
 

@@ -166,7 +166,10 @@ func noContract(name string) error {
 // what was made without an error. What cannot be undone carries the driver's
 // mark, and the next attempt carries on from it.
 func (p *Provisioner) undoCreate(ctx context.Context, engine *bucket.Engine, id cosi.BucketID, cause error) {
-	if fault.Is(cause, fault.Conflict) || fault.Is(cause, fault.Mismatch) { // it was there before
+	switch fault.KindOf(cause) {
+	case fault.Conflict, fault.Mismatch: // it was there before
+		return
+	case fault.Pending: // the next attempt finds it further on
 		return
 	}
 	ctx, cancel := undoing(ctx)

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,7 +57,7 @@ const (
 func newWorld(t testing.TB, secrets memory.Secrets, shared bool, seed uint64) *world {
 	w := &world{
 		TB: t, service: memory.New(secrets, shared), store: &memoryStore{entries: map[journal.Key]journal.Entry{}}, writer: &turns{},
-		rand: rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // a seed that is printed is what this is for
+		rand:  rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // a seed that is printed is what this is for
 		terms: map[string]config.Terms{team: {Listed: team, Backend: backend, OnLastBucket: config.Keep}},
 	}
 	w.sched = &scheduler{w: w}
@@ -71,6 +72,10 @@ type process struct {
 
 	mu   sync.Mutex
 	dead bool
+
+	count  atomic.Int64                                // of steps
+	hang   func(ctx context.Context, step string) bool // a step that is answered by nothing
+	refuse string                                      // a step that is carried out and refused
 }
 
 // start runs another driver.
@@ -107,7 +112,16 @@ func (p *process) step(ctx context.Context, name string, do func() error) error 
 	if p.killed() {
 		return fault.Wrap(fault.Internal, errKilled, "killed")
 	}
-	return p.w.sched.step(ctx, p, name, do)
+	p.count.Add(1)
+	if p.hang != nil && p.hang(ctx, name) {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	err := p.w.sched.step(ctx, p, name, do)
+	if name == p.refuse && err == nil {
+		err = fault.New(fault.LimitExceeded, "there is no room")
+	}
+	return err
 }
 
 func (p *process) killed() bool {
@@ -546,7 +560,8 @@ func (w *world) fail(format string, args ...any) {
 
 // works reports whether the service lets a key read in a bucket.
 func (w *world) works(key secret.KeyPair, name string) bool {
-	return w.service.Do(context.Background(), key.AccessKeyID, http.MethodPut, name, "o") == nil
+	err := w.service.Do(context.Background(), key.AccessKeyID, http.MethodGet, name, "o")
+	return err != nil && strings.Contains(err.Error(), "NoSuchKey") // which only who may read is told
 }
 
 // consistent checks that service and journal say the same.

@@ -175,7 +175,7 @@ func (s *Sites) Open(ctx context.Context, id cosi.ContractID, terms config.Terms
 		if unsigned {
 			s.changed(ctx, id, Signed, "Contract signed")
 		}
-		return s.enter(ctx, backend, record, have, unsigned)
+		return s.enter(ctx, backend, record, have)
 	})
 }
 
@@ -220,14 +220,13 @@ func (s *Sites) Find(ctx context.Context, id cosi.ContractID) (*Site, error) {
 			return nil, err
 		}
 		record, err := s.Journal.Contract(ctx, id)
-		lost := fault.Is(err, fault.NotFound)
-		if lost {
+		if fault.Is(err, fault.NotFound) {
 			record, err = s.intend(ctx, id)
 		}
 		if err != nil {
 			return nil, err
 		}
-		return s.enter(ctx, backend, record, have, lost)
+		return s.enter(ctx, backend, record, have)
 	})
 }
 
@@ -278,13 +277,11 @@ func (s *Sites) ensure(ctx context.Context, service *contract.Service, id cosi.C
 
 // enter issues the contract's own key, if its record has none yet, and remembers
 // the contract.
-func (s *Sites) enter(ctx context.Context, backend Backend, record *journal.Contract, have contract.Contract, fresh bool) (*Site, error) {
+func (s *Sites) enter(ctx context.Context, backend Backend, record *journal.Contract, have contract.Contract) (*Site, error) {
 	if err := backend.Usable(have); err != nil {
 		return nil, err
 	}
-	slot := s.ownSlot(backend, record)
-	slot.Fresh = fresh
-	acknowledge, err := slot.Issue(ctx)
+	acknowledge, err := s.ownSlot(backend, record).Issue(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -346,9 +343,10 @@ func (s *Sites) Known() []cosi.ContractID {
 
 // Do lets do act on the buckets of a contract that open returns. Where the
 // service refuses the contract's own key, the cause is looked for: a key that it
-// has lost is issued again, a contract that is gone is opened again, and do then
-// has a second try.
+// has lost is issued again, a contract that is gone is opened again, and do is
+// then tried again.
 func (s *Sites) Do(ctx context.Context, open func(context.Context) (*Site, error), do func(*Site) error) error {
+	const tries = 3 // a contract that was gone has lost its key too
 	for try := 1; ; try++ {
 		site, err := open(ctx)
 		if err != nil {
@@ -358,7 +356,7 @@ func (s *Sites) Do(ctx context.Context, open func(context.Context) (*Site, error
 			return err
 		}
 		again, why := s.explain(ctx, site, err)
-		if !again || try == 2 {
+		if !again || try == tries {
 			return why
 		}
 	}

@@ -366,6 +366,15 @@ func (s *Service) MakeBucket(name, contract, region string) {
 	s.buckets[name] = &bucket{contract: contract, region: region, documents: maps.Clone(initial), objects: map[string]string{}}
 }
 
+// PutObject writes an object, past the driver.
+func (s *Service) PutObject(bucket, key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.buckets[bucket]; b != nil {
+		b.objects[key] = key
+	}
+}
+
 // DropBucket takes one away with what it holds.
 func (s *Service) DropBucket(name string) {
 	s.mu.Lock()
