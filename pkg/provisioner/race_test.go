@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 6, "how many orders of steps are tried for each pair of calls")
+	seeds = flag.Int("seeds", 10, "how many orders of steps are tried for each pair of calls")
 	seed  = flag.Uint64("seed", 0, "try this order only")
 )
 
