@@ -60,7 +60,7 @@ func ask(ctx context.Context, command admin.Command, args []string, stdout, stde
 		flags.BoolVar(&r.Delivered, "delivered", false, "with --access, say that the application's Secret has the new key by now; the grace begins")
 		flags.StringVar(&r.Contract, "contract", "", "with --older-than, only keys of this contract")
 		r.Grace = rotateGrace
-		flags.Var((*age)(&r.Grace), "grace", "how long the old key stays valid after the new one was handed out")
+		flags.Var((*age)(&r.Grace), "grace", "how long the old key stays valid after the new one was delivered")
 	case admin.Audit:
 		flags.BoolVar(&r.Fix, "fix", false, "remove orphaned keys and principals; never a bucket, never a record")
 		r.Grace = auditGrace
@@ -236,8 +236,8 @@ func rotation(r *admin.Rotation, now time.Time) string {
 		return ""
 	case r.Old == "":
 		return "being issued"
-	case r.HandedOut.IsZero():
-		return r.Old + " is valid until the new key is handed out"
+	case r.Delivered.IsZero():
+		return r.Old + " is valid until the new key is delivered"
 	case r.EndsAt.Before(now):
 		return r.Old + " is about to be revoked"
 	}

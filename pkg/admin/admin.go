@@ -57,7 +57,7 @@ type Request struct {
 	// Fix lets audit remove orphaned keys and principals.
 	Fix bool `json:"fix,omitempty"`
 	// Grace is, for audit, how old an orphan has to be, and, for rotate, how long
-	// an old key stays valid after the new one was handed out.
+	// an old key stays valid after the new one was delivered.
 	Grace time.Duration `json:"grace,omitempty"`
 	// Access is the id of the access whose key is rotated.
 	Access string `json:"access,omitempty"`
@@ -320,8 +320,9 @@ type Key struct {
 type Rotation struct {
 	// Old is the access key id of the key before.
 	Old string `json:"old,omitempty"`
-	// HandedOut is when the new key was first handed out; absent if it was not.
-	HandedOut time.Time `json:"handedOut,omitzero"`
+	// Delivered is when the new key reached the application's Secret; absent as long
+	// as that is not known.
+	Delivered time.Time `json:"delivered,omitzero"`
 	// EndsAt is when the old key is revoked; absent as long as nobody knows.
 	EndsAt time.Time `json:"endsAt,omitzero"`
 }
@@ -374,7 +375,7 @@ func (a *Admin) keys(ctx context.Context, r Request) (*Report[Key], error) {
 func keyOf(record *journal.Account) Key {
 	k := Key{ID: record.ID.String(), AccessKeyID: record.Issued.AccessKeyID, Buckets: record.Effective.Buckets, IssuedAt: issuedAt(record)}
 	if r := record.Rotation; r != nil {
-		k.Rotation = &Rotation{Old: r.Old, HandedOut: r.HandedOut}
+		k.Rotation = &Rotation{Old: r.Old, Delivered: r.HandedOut}
 		if !r.HandedOut.IsZero() {
 			k.Rotation.EndsAt = r.HandedOut.Add(r.Grace)
 		}

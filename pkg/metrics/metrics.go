@@ -62,7 +62,7 @@ func New() *Metrics {
 		}, []string{"call", "outcome"}),
 		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "repairs_total",
-			Help: "Things lost behind the driver's back and made anew, by what they were.",
+			Help: "Things lost behind the driver's back and brought back, by what they were.",
 		}, []string{"what"}),
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "contract_changes_total",
@@ -86,7 +86,7 @@ func New() *Metrics {
 		}),
 		rotates: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "key_rotations_total",
-			Help: "Steps of the rotation of keys: issued (the new key), handed-out (to a sidecar) and ended (the old key is revoked).",
+			Help: "Steps of the rotation of keys: issued (the new key), delivered (into the Secret) and ended (the old key is revoked).",
 		}, []string{"step"}),
 	}
 	m.registry.MustRegister(m.rpcs, m.panics, m.backend, m.journal, m.calls, m.repairs, m.changes, m.reloads, m.looks, m.findings, m.pass, m.rotates,

@@ -352,7 +352,7 @@ func TestRotation(t *testing.T) {
 	// nowhere, and the old key lives until its replacement is confirmed.
 	e.passes()
 	allowed(t, "put with the old key", put(t, first.client(), l.bucket, "x"))
-	if confirmed := report[admin.Key](e, 0, "rotate", "--access", access, "--delivered"); len(confirmed) != 1 || confirmed[0].Rotation == nil || confirmed[0].Rotation.HandedOut.IsZero() {
+	if confirmed := report[admin.Key](e, 0, "rotate", "--access", access, "--delivered"); len(confirmed) != 1 || confirmed[0].Rotation == nil || confirmed[0].Rotation.Delivered.IsZero() {
 		t.Errorf("confirmed: %+v", confirmed)
 	}
 	if again, err := (v2{e}).grant("ba-1", bucketModes{l.id: readWrite}, nil); err != nil || again != second {
