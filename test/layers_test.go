@@ -30,40 +30,41 @@ var levels = map[string]int{
 	"pkg/lock":        1,
 	"pkg/server/code": 1,
 
-	"pkg/params":   2,
-	"pkg/contract": 2,
+	"pkg/policy": 2, // policies say what the modes mean
 
-	"pkg/config":           3, // which holds what contracts let classes say
-	"pkg/contract/memory":  3,
-	"pkg/journal":          3, // a record keeps the parameters it was made with
-	"pkg/params/admission": 3,
-	"pkg/policy":           3,
+	"pkg/params":   3,
+	"pkg/contract": 3,
 
-	"pkg/journal/secrets":      4,
-	"pkg/journal/journaltest":  4,
+	"pkg/config":               4, // which holds what contracts let classes say
+	"pkg/journal":              4, // a record keeps the parameters it was made with
+	"pkg/params/admission":     4,
 	"pkg/bucket":               4,
-	"pkg/keys":                 4,
 	"pkg/contract/contractapi": 4,
 	"pkg/contract/versitygw":   4,
 	"pkg/contract/iam":         4,
+	"pkg/contract/memory":      4,
 
-	"pkg/site":                  5,
-	"pkg/contract/trial":        5,
+	"pkg/journal/secrets":       5,
+	"pkg/journal/journaltest":   5,
+	"pkg/keys":                  5,
 	"pkg/contract/rgw":          5, // an account is pkg/contract/iam's
 	"pkg/contract/contracttest": 5, // it makes buckets as the driver does
 
-	"pkg/provisioner": 6,
+	"pkg/site":           6,
+	"pkg/contract/trial": 6,
 
-	"pkg/server":          7,
-	"pkg/server/v1alpha1": 7,
-	"pkg/server/v1alpha2": 7,
-	"pkg/metrics":         7,
-	"pkg/drift":           7,
-	"pkg/admin":           7,
+	"pkg/provisioner": 7,
 
-	"pkg/driver": 8,
+	"pkg/server":          8,
+	"pkg/server/v1alpha1": 8,
+	"pkg/server/v1alpha2": 8,
+	"pkg/metrics":         8,
+	"pkg/drift":           8,
+	"pkg/admin":           8,
 
-	"cmd/contract-cosi-driver": 9,
+	"pkg/driver": 9,
+
+	"cmd/contract-cosi-driver": 10,
 
 	// The conformance suite is a house of its own. It knows COSI's messages and
 	// nothing of this driver, or it could not judge any other.

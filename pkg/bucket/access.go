@@ -14,7 +14,7 @@ import (
 
 // ownership is whose the objects of others are; ACLs are off if nobody says.
 func ownership(spec params.Bucket) string {
-	if spec.ObjectOwnership == "" && (spec.ACL != "" || !spec.Grants.Nobody()) {
+	if spec.ObjectOwnership == "" && (spec.ACL != "" || !spec.Grants.None()) {
 		return string(types.ObjectOwnershipBucketOwnerPreferred)
 	}
 	return spec.ObjectOwnership

@@ -144,6 +144,8 @@ func granteeOf(g *types.Grantee) string {
 		return "uri=" + allUsers
 	case g.URI != nil:
 		return "uri=" + *g.URI
+	case g.Type == types.TypeGroup:
+		return "uri=" + aws.ToString(g.ID)
 	case g.EmailAddress != nil:
 		return "emailAddress=" + *g.EmailAddress
 	}

@@ -2,7 +2,6 @@ package bucket
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"iter"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
 )
 
 // Examination is what a look at a bucket has found.
@@ -22,8 +22,8 @@ type Examination struct {
 	// Mark is the mark that the bucket carries, "" for none.
 	Mark string
 	// Differing are the options in which it is not as its spec says, and
-	// "public-acl" or "public-policy" where spec is silent and the bucket is
-	// open to everybody.
+	// "public-acl" or "public-policy" where spec is silent and the bucket is public
+	// by an ACL or a policy.
 	Differing []string
 	// Written are those of them that were brought back.
 	Written []string
@@ -44,7 +44,7 @@ func (e *Engine) Examine(ctx context.Context, name string, spec params.Bucket, r
 	if x.Mark == e.owner {
 		want = e.marked(spec.Tags)
 	}
-	options := append(e.settings(name, spec), e.tagging(name, want, nil, tags), e.closedACL(name, spec), e.closedPolicy(name, spec))
+	options := append(e.settings(name, spec), e.tagging(name, want, nil, tags), e.notPublicACL(name, spec), e.notPublicPolicy(name, spec))
 	var faults []error
 	for _, o := range options {
 		differs, err := o.differs(ctx)
@@ -96,123 +96,76 @@ func (e *Engine) List(ctx context.Context) iter.Seq2[Listed, error] {
 	}
 }
 
-// What closedACL and closedPolicy read, and want.
+// What notPublicACL and notPublicPolicy read, and want.
 const (
-	isClosed = "closed"
-	isOpen   = "open"
+	notPublic = "not public"
+	isPublic  = "public"
 )
 
-// closedACL wants a bucket whose class says nothing of an ACL to be open to
-// nobody by ACL.
-func (e *Engine) closedACL(name string, spec params.Bucket) option {
+// notPublicACL wants a bucket whose class says nothing of an ACL not to be public
+// by one.
+func (e *Engine) notPublicACL(name string, spec params.Bucket) option {
 	o := option{
 		name: "public-acl",
 		read: func(ctx context.Context) (string, error) {
 			have, err := e.s3.GetBucketAcl(ctx, &s3.GetBucketAclInput{Bucket: &name})
 			if err = classify(err, "GetBucketAcl"); fault.Is(err, fault.Unsupported) {
-				return isClosed, nil // a service without ACLs
+				return notPublic, nil // a service without ACLs
 			}
 			if err != nil {
 				return "", err
 			}
-			if slices.ContainsFunc(have.Grants, func(g types.Grant) bool {
-				return g.Grantee != nil && slices.Contains([]string{"uri=" + allUsers, "uri=" + authenticatedUsers}, granteeOf(g.Grantee))
-			}) {
-				return isOpen, nil
+			if slices.ContainsFunc(have.Grants, func(g types.Grant) bool { return g.Grantee != nil && policy.PublicGrantee(granteeOf(g.Grantee)) }) {
+				return isPublic, nil
 			}
-			return isClosed, nil
+			return notPublic, nil
 		},
 		write: e.acl(name, spec).remove,
 	}
-	if spec.ACL == "" && spec.Grants.Nobody() {
-		o.want = isClosed
+	if spec.ACL == "" && spec.Grants.None() {
+		o.want = notPublic
 	}
 	return o
 }
 
-// closedPolicy wants a bucket whose class says nothing of a policy to have none
-// that lets everybody in. It takes out the statements that do, and leaves the
+// notPublicPolicy wants a bucket whose class says nothing of a policy not to be
+// public by one. It takes out the statements that make it so, and leaves the
 // others as they are.
-func (e *Engine) closedPolicy(name string, spec params.Bucket) option {
+func (e *Engine) notPublicPolicy(name string, spec params.Bucket) option {
 	var rest string
 	o := option{
 		name: "public-policy",
 		read: func(ctx context.Context) (string, error) {
 			have, err := e.s3.GetBucketPolicy(ctx, &s3.GetBucketPolicyInput{Bucket: &name})
 			if found, err := has(err, "GetBucketPolicy"); fault.Is(err, fault.Unsupported) || err == nil && !found {
-				return isClosed, nil
+				return notPublic, nil
 			} else if err != nil {
 				return "", err
 			}
-			var open bool
-			if rest, open = withoutOpen(aws.ToString(have.Policy)); open {
-				return isOpen, nil
+			var public bool
+			if rest, public, err = policy.WithoutPublic(aws.ToString(have.Policy)); err != nil {
+				return "", fault.Wrap(fault.FailedPrecondition, err, "the service has a policy of the bucket that cannot be read (%s); correct it there", err)
 			}
-			return isClosed, nil
+			if public {
+				return isPublic, nil
+			}
+			return notPublic, nil
 		},
 		write: func(ctx context.Context) error {
 			if rest == "" {
 				_, err := e.s3.DeleteBucketPolicy(ctx, &s3.DeleteBucketPolicyInput{Bucket: &name})
 				return removed(err, "DeleteBucketPolicy")
 			}
+			if doc, err := policy.Parse(rest); e.needsPolicy && err == nil {
+				doc.Set("", policy.AWS().Owner(name, e.accessKeyID))
+				rest = doc.String()
+			}
 			_, err := e.s3.PutBucketPolicy(ctx, &s3.PutBucketPolicyInput{Bucket: &name, Policy: &rest})
 			return classify(err, "PutBucketPolicy")
 		},
 	}
 	if spec.Policy == "" {
-		o.want = isClosed
+		o.want = notPublic
 	}
 	return o
-}
-
-// withoutOpen returns a policy without the statements that let everybody in, ""
-// if no other is left, and whether there was one. A statement with a condition
-// does not let everybody in.
-func withoutOpen(policy string) (rest string, open bool) {
-	var doc map[string]json.RawMessage
-	if json.Unmarshal([]byte(policy), &doc) != nil {
-		return policy, false
-	}
-	var statements []json.RawMessage
-	if json.Unmarshal(doc["Statement"], &statements) != nil {
-		statements = []json.RawMessage{doc["Statement"]} // a single one needs no list
-	}
-	kept := slices.DeleteFunc(slices.Clone(statements), letsEverybodyIn)
-	if len(kept) == len(statements) {
-		return policy, false
-	}
-	if len(kept) == 0 {
-		return "", true
-	}
-	doc["Statement"], _ = json.Marshal(kept)
-	text, _ := json.Marshal(doc)
-	return string(text), true
-}
-
-func letsEverybodyIn(text json.RawMessage) bool {
-	var s struct {
-		Effect                             string
-		Principal, NotPrincipal, Condition any
-	}
-	if json.Unmarshal(text, &s) != nil || s.Effect != "Allow" || s.Condition != nil {
-		return false
-	}
-	return s.NotPrincipal != nil || everybody(s.Principal)
-}
-
-// everybody reports whether a policy's principal is "*" in one of its spellings.
-func everybody(principal any) bool {
-	switch p := principal.(type) {
-	case string:
-		return p == "*"
-	case []any:
-		return slices.ContainsFunc(p, everybody)
-	case map[string]any:
-		for _, who := range p {
-			if everybody(who) {
-				return true
-			}
-		}
-	}
-	return false
 }

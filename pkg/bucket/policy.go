@@ -26,17 +26,23 @@ func (e *Engine) policy(name string, spec params.Bucket) option {
 		if found, err := has(err, "GetBucketPolicy"); !found {
 			return "", err
 		}
-		doc, err := policy.Parse(aws.ToString(have.Policy))
+		text := aws.ToString(have.Policy)
+		doc, err := policy.Parse(text)
 		if err != nil {
-			return aws.ToString(have.Policy), nil // nothing of the driver's is in it
+			return text, nil // nothing of the driver's is in it
 		}
 		grants.Take(doc, policy.Own)
+		if rest, public, _ := policy.WithoutPublic(grants.String()); public { // which no statement of the driver's is
+			own, _ := policy.Parse(rest)
+			grants = *own
+			return text, nil
+		}
+		if _, err := policy.Canonical(text); err != nil {
+			return text, nil // as no class has it
+		}
 		doc.Remove(policy.Own)
-		text := doc.String()
-		if canonical, err := params.CanonicalPolicy(text); doc.Empty() {
-			text = ""
-		} else if err == nil {
-			text = canonical
+		if text = ""; !doc.Empty() {
+			text, _ = policy.Canonical(doc.String())
 		}
 		if e.needsPolicy && !grants.Has(policy.AWS().Owner(name, e.accessKeyID)) {
 			text += " (and locks the contract out)"

@@ -25,7 +25,7 @@ type Provider interface {
 	// Capabilities is fixed for a configured provider; no call is made.
 	Capabilities() Capabilities
 
-	// Regions lists where buckets can be made.
+	// Regions lists where buckets can be made, the default one first.
 	Regions(ctx context.Context) ([]cosi.Endpoint, error)
 
 	// Check reports why the service could not serve a call now: it does not
@@ -267,16 +267,8 @@ type Scope struct {
 	ExpiresAt time.Time
 }
 
-// BucketScope is what a key may do with one bucket. Several of one bucket add up.
-type BucketScope struct {
-	Bucket string
-	// Prefix limits it to objects whose key begins so; "" is all of them.
-	Prefix string
-	Mode   cosi.AccessMode
-	// Actions are the S3 actions ("s3:GetObject") that the key may do, each one
-	// of those that the mode allows; none is all of them.
-	Actions []string
-}
+// BucketScope is what a key may do with one bucket.
+type BucketScope = cosi.BucketScope
 
 // IssueKeyRequest asks for a key.
 type IssueKeyRequest struct {

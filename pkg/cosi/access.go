@@ -13,6 +13,17 @@ const (
 	WriteOnly AccessMode = "WriteOnly"
 )
 
+// BucketScope is what a key may do with one bucket. Several of one bucket add up.
+type BucketScope struct {
+	Bucket string
+	// Prefix limits it to objects whose key begins so; "" is all of them.
+	Prefix string
+	Mode   AccessMode
+	// Actions are the S3 actions ("s3:GetObject") that the key may do, each one
+	// of those that the mode allows; none is all of them.
+	Actions []string
+}
+
 // AuthType says how an application proves who it is.
 type AuthType string
 

@@ -2,10 +2,11 @@ package params
 
 import (
 	"fmt"
-	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
 )
 
 // Check is what can be said about a value as data. The driver reads it here,
@@ -47,7 +48,7 @@ func (r Rule) Expression() string { return `\A(?s:` + r.Pattern + `)\z` }
 
 func (r Rule) broken(text string) bool {
 	if r.Address {
-		_, ok := parseAddress(text)
+		_, ok := policy.ParseBlock(text)
 		return !ok
 	}
 	return r.compiled.MatchString(text) == r.Not
@@ -101,18 +102,4 @@ func items(value string) []string {
 		list[i] = strings.TrimSpace(list[i])
 	}
 	return list
-}
-
-// parseAddress reads an address as the block that holds nothing else. An
-// IPv4 address in IPv6's notation is none: a policy would never match it.
-func parseAddress(text string) (netip.Prefix, bool) {
-	block, err := netip.ParsePrefix(text)
-	if err != nil {
-		address, err := netip.ParseAddr(text)
-		if err != nil || address.Zone() != "" {
-			return netip.Prefix{}, false
-		}
-		block = netip.PrefixFrom(address, address.BitLen())
-	}
-	return block.Masked(), !block.Addr().Is4In6()
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
 )
 
 // Documents of JSON are brought to one canonical form, in a class and when they
@@ -243,84 +245,20 @@ func (b Bucket) CORSDocument() string {
 	return write(cors{CORSRules: []corsRule{rule}})
 }
 
-// CanonicalPolicy checks that text is a bucket policy document as far as every
-// S3 service agrees on one, and returns it in canonical JSON. Which actions and
-// principals exist is for the service to say.
-func CanonicalPolicy(text string) (string, error) {
-	if len(text) > maxPolicyBytes {
-		return "", fmt.Errorf("the policy has %d bytes; S3 takes at most %d", len(text), maxPolicyBytes)
-	}
-	decoder := json.NewDecoder(strings.NewReader(text))
-	decoder.UseNumber()
-	var doc map[string]any
-	if err := decoder.Decode(&doc); err != nil {
-		return "", fmt.Errorf("not a JSON object: %w", err)
-	}
-	if decoder.More() {
-		return "", fmt.Errorf("there is text after the JSON object")
-	}
-	list := statements(doc)
-	if len(list) == 0 {
-		return "", fmt.Errorf("the policy has no Statement")
-	}
-	for i, s := range list {
-		statement, ok := s.(map[string]any)
-		if !ok {
-			return "", fmt.Errorf("Statement[%d] is not an object", i)
-		}
-		if e := statement["Effect"]; e != "Allow" && e != "Deny" {
-			return "", fmt.Errorf("Statement[%d].Effect is neither Allow nor Deny", i)
-		}
-		for _, either := range [][2]string{{"Principal", "NotPrincipal"}, {"Action", "NotAction"}, {"Resource", "NotResource"}} {
-			if statement[either[0]] == nil && statement[either[1]] == nil {
-				return "", fmt.Errorf("Statement[%d] has no %s", i, either[0])
-			}
-		}
-	}
-	canonical, err := json.Marshal(doc) // object keys are sorted
+// classPolicy is a bucket policy of a class in canonical JSON.
+func classPolicy(text string) (string, error) {
+	canonical, err := policy.Canonical(text)
 	if err != nil {
 		return "", err
 	}
-	return string(canonical), nil
-}
-
-// statements are those of a policy; a lone one may stand without a list.
-func statements(doc map[string]any) []any {
-	if single, isObject := doc["Statement"].(map[string]any); isObject {
-		return []any{single}
+	doc, err := policy.Parse(canonical)
+	if err == nil && doc.Remove(policy.Own) {
+		err = errors.New("the Sid of a statement begins as those of the driver's own; choose another")
 	}
-	list, _ := doc["Statement"].([]any)
-	return list
+	return canonical, err
 }
 
 // PolicyFor returns the policy of the class for one bucket.
 func (b Bucket) PolicyFor(bucket string) string {
 	return strings.NewReplacer("${bucket}", bucket, "${contract}", b.Contract).Replace(b.Policy)
-}
-
-// everybody reports whether a policy allows something to everybody. A
-// condition that narrows it is not weighed: to say who is meant, name them.
-func everybody(policy string) bool {
-	var doc map[string]any
-	_ = json.Unmarshal([]byte(policy), &doc) // canonical, or none
-	return slices.ContainsFunc(statements(doc), func(s any) bool {
-		statement, _ := s.(map[string]any)
-		return statement["Effect"] == "Allow" && (statement["NotPrincipal"] != nil || hasStar(statement["Principal"]))
-	})
-}
-
-func hasStar(principal any) bool {
-	switch p := principal.(type) {
-	case string:
-		return p == "*"
-	case []any:
-		return slices.ContainsFunc(p, hasStar)
-	case map[string]any:
-		for _, v := range p {
-			if hasStar(v) {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -18,7 +18,7 @@ type Guard struct {
 	Parameters []string `yaml:"parameters,omitempty"`
 	// Required are those that have to be given, by the class or the defaults.
 	Required []string `yaml:"required,omitempty"`
-	// RefusePublic refuses what opens a bucket to everybody: see [Bucket.Public].
+	// RefusePublic refuses what opens a bucket to the public: see [Bucket.Public].
 	RefusePublic bool `yaml:"refusePublic,omitempty"`
 	// Regions are where buckets may be made; none is all of the contract's.
 	Regions []string `yaml:"regions,omitempty"`
@@ -73,27 +73,35 @@ func (c Class) Under(defaults, class map[string]string) map[string]string {
 	return out
 }
 
-// Bucket names the rules that a BucketClass breaks. Class is what it gives
-// itself, and spec what it means with the defaults under it.
-func (g Guard) Bucket(class map[string]string, spec Bucket) []string {
-	faults := g.given(BucketClass, class)
+// Bucket names the rules that a BucketClass breaks. Requested are the parameters
+// that the class has itself, and effective is what it means with the contract's
+// defaults. Region is where the bucket is, or would be made: where the class names
+// none, the contract's or the service's default. The caller has to know it: ""
+// is none of the guard's regions.
+func (g Guard) Bucket(requested map[string]string, effective Bucket, region string) []string {
+	faults := g.notAllowed(BucketClass, requested)
 	faults = append(faults, g.missing(BucketClass, func(p string) bool {
-		_, in := spec.fields()[p]
-		return in || p == "encryption" && spec.KMSKey != ""
+		_, in := effective.fields()[p]
+		return in || p == "encryption" && effective.KMSKey != ""
 	})...)
-	if open := spec.Public(); g.RefusePublic && len(open) > 0 {
-		faults = append(faults, fmt.Sprintf("guard.refusePublic: %s opens the bucket to everybody", strings.Join(open, ", ")))
+	if public := effective.Public(); g.RefusePublic && len(public) > 0 {
+		faults = append(faults, fmt.Sprintf("guard.refusePublic: %s makes the bucket public", strings.Join(public, ", ")))
 	}
-	if len(g.Regions) > 0 && spec.Region != "" && !slices.Contains(g.Regions, spec.Region) {
-		faults = append(faults, fmt.Sprintf("guard.regions: %s is not one of %s", quote(spec.Region), strings.Join(g.Regions, ", ")))
+	if len(g.Regions) > 0 && !slices.Contains(g.Regions, region) {
+		text := "guard.regions: %s is not one of %s"
+		if effective.Region == "" {
+			text = "guard.regions: the class has no region, and the default, %s, is not one of %s"
+		}
+		faults = append(faults, fmt.Sprintf(text, quote(region), strings.Join(g.Regions, ", ")))
 	}
 	return faults
 }
 
-// Access names the rules that a BucketAccessClass breaks, where a key is asked
-// for with these modes.
-func (g Guard) Access(class, effective map[string]string, access Access, modes []cosi.AccessMode) []string {
-	faults := g.given(BucketAccessClass, class)
+// Access names the rules that a BucketAccessClass breaks, for a key with these
+// modes. Requested and effective are as in [Guard.Bucket]; access is what the
+// effective parameters mean.
+func (g Guard) Access(requested, effective map[string]string, access Access, modes []cosi.AccessMode) []string {
+	faults := g.notAllowed(BucketAccessClass, requested)
 	faults = append(faults, g.missing(BucketAccessClass, func(p string) bool { _, in := effective[p]; return in })...)
 	for _, mode := range modes {
 		if len(g.Modes) > 0 && !slices.Contains(g.Modes, mode) {
@@ -114,14 +122,14 @@ func (g Guard) Access(class, effective map[string]string, access Access, modes [
 	return faults
 }
 
-// given names what a class gives itself and may not. The contract's name is not
-// one of its choices.
-func (g Guard) given(c Class, class map[string]string) []string {
+// notAllowed names the parameters that a class may not have. The contract's name
+// is not one of its choices.
+func (g Guard) notAllowed(c Class, requested map[string]string) []string {
 	if len(g.Parameters) == 0 {
 		return nil
 	}
 	var other []string
-	for _, name := range slices.Sorted(maps.Keys(class)) {
+	for _, name := range slices.Sorted(maps.Keys(requested)) {
 		if name != "contract" && !slices.Contains(g.Parameters, name) {
 			other = append(other, name)
 		}
@@ -165,7 +173,7 @@ func (g Guard) Check(d Defaults) []string {
 		}
 	}
 	for _, a := range g.Actions {
-		if actionModes[a] == nil {
+		if !slices.Contains(actionNames(), a) {
 			fault("guard.actions: %s is not one of %s", quote(a), strings.Join(actionNames(), ", "))
 		}
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
 )
 
 // Class is the kind of object a parameter stands in.
@@ -53,8 +54,8 @@ type Grants struct {
 	FullControl []string `json:"grantFullControl,omitempty"`
 }
 
-// Nobody reports whether nobody is granted anything.
-func (g Grants) Nobody() bool {
+// None reports whether there are no grants.
+func (g Grants) None() bool {
 	return len(g.Read)+len(g.Write)+len(g.ReadACP)+len(g.WriteACP)+len(g.FullControl) == 0
 }
 
@@ -111,7 +112,7 @@ type Access struct {
 
 // ActionsIn are those of the class's actions that a mode allows.
 func (a Access) ActionsIn(mode cosi.AccessMode) []string {
-	return slices.DeleteFunc(slices.Clone(a.Actions), func(action string) bool { return !slices.Contains(actionModes[action], mode) })
+	return slices.DeleteFunc(slices.Clone(a.Actions), func(action string) bool { return !mode.Allows(action) })
 }
 
 // Parameter describes one row of the table.
@@ -179,39 +180,39 @@ func contradictions(b Bucket) []error {
 	if b.ObjectLock != "" && b.Versioning == suspended {
 		contradict("objectLock", "versioning: "+suspended)
 	}
-	hasACL := b.ACL != "" && b.ACL != "private" || !b.Grants.Nobody()
+	hasACL := b.ACL != "" && b.ACL != "private" || !b.Grants.None()
 	if hasACL && b.ObjectOwnership == ownershipEnforced {
 		contradict("an ACL", "objectOwnership: "+ownershipEnforced)
 	}
-	for _, opens := range b.Public() {
+	for _, public := range b.Public() {
 		block := "BlockPublicAcls"
-		if opens == "policy" {
+		if public == "policy" {
 			block = "BlockPublicPolicy"
 		}
 		if slices.Contains(b.BlockPublicAccess, block) {
-			contradict(opens+" for everybody", "blockPublicAccess: "+block)
+			contradict("a public "+public, "blockPublicAccess: "+block)
 		}
 	}
 	return errs
 }
 
-// Public names the parameters with which the class opens the bucket to
-// everybody: an ACL for S3's groups of all users, or a policy that allows
-// something to every principal.
+// Public names the parameters that open the bucket to the public, as pkg/policy
+// judges it.
 func (b Bucket) Public() []string {
 	var out []string
-	if b.ACL != "" && b.ACL != "private" {
+	if policy.PublicACL(b.ACL) {
 		out = append(out, "acl")
 	}
 	for _, g := range []struct {
 		name string
 		who  []string
 	}{{"grantRead", b.Read}, {"grantWrite", b.Write}, {"grantReadACP", b.ReadACP}, {"grantWriteACP", b.WriteACP}, {"grantFullControl", b.FullControl}} {
-		if slices.ContainsFunc(g.who, func(w string) bool { return strings.HasPrefix(w, "uri=") }) {
+		if slices.ContainsFunc(g.who, policy.PublicGrantee) {
 			out = append(out, g.name)
 		}
 	}
-	if everybody(b.Policy) {
+	// Which name stands in place of ${bucket} is not known, so it names no caller.
+	if public, err := policy.Public(strings.ReplaceAll(b.Policy, "${contract}", b.Contract)); public || err != nil {
 		out = append(out, "policy")
 	}
 	return out

@@ -3,6 +3,8 @@ package params
 import (
 	"fmt"
 	"strings"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 )
 
 // Reference writes the table as the Markdown document proto-docs/parameters.md.
@@ -26,6 +28,17 @@ func Reference() string {
 			}
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", p.Name, p.Type, def, p.Text, strings.Join(p.TestedOn, ", "))
 		}
+	}
+	b.WriteString("\n## Access modes\n\nThe S3 actions that a mode allows, at every service; `actions` takes some of them. Ceph's gateways refuse policies that\n" +
+		"name the two for attributes before release 20, so no key has them there. A key with a prefix has\n" +
+		"`s3:ListBucketMultipartUploads` at contractapi only: policies cannot limit it.\n\n" +
+		"| action | ReadWrite | ReadOnly | WriteOnly |\n|---|---|---|---|\n")
+	for _, a := range cosi.Actions() {
+		fmt.Fprintf(&b, "| `%s` |", a.Name)
+		for _, mode := range []cosi.AccessMode{cosi.ReadWrite, cosi.ReadOnly, cosi.WriteOnly} {
+			fmt.Fprintf(&b, " %s |", map[bool]string{true: "yes"}[mode.Allows(a.Name)])
+		}
+		b.WriteString("\n")
 	}
 	return b.String()
 }

@@ -2,13 +2,13 @@ package params
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
 )
 
 // Limits of S3 that a class is checked against before anything is made.
@@ -42,23 +42,14 @@ const (
 	kms               = "aws:kms"
 )
 
-// actionModes are the S3 actions that a key can have, each with the modes that
-// allow it.
-var actionModes = func() map[string][]cosi.AccessMode {
-	reads := []cosi.AccessMode{cosi.ReadOnly, cosi.ReadWrite}
-	writes := []cosi.AccessMode{cosi.WriteOnly, cosi.ReadWrite}
-	both := []cosi.AccessMode{cosi.ReadWrite}
-	return map[string][]cosi.AccessMode{
-		"s3:GetBucketLocation": reads, "s3:ListBucket": reads, "s3:ListBucketVersions": reads, "s3:ListBucketMultipartUploads": both,
-		"s3:GetObject": reads, "s3:GetObjectVersion": reads, "s3:GetObjectAttributes": reads, "s3:GetObjectVersionAttributes": reads,
-		"s3:GetObjectTagging": reads, "s3:GetObjectVersionTagging": reads,
-		"s3:PutObject": writes, "s3:DeleteObject": writes, "s3:DeleteObjectVersion": both,
-		"s3:AbortMultipartUpload": writes, "s3:ListMultipartUploadParts": writes,
-		"s3:PutObjectTagging": writes, "s3:PutObjectVersionTagging": writes, "s3:DeleteObjectTagging": writes, "s3:DeleteObjectVersionTagging": writes,
+// actionNames are the S3 actions that a key can have.
+func actionNames() []string {
+	var out []string
+	for _, a := range cosi.Actions() {
+		out = append(out, a.Name)
 	}
-}()
-
-func actionNames() []string { return slices.Sorted(maps.Keys(actionModes)) }
+	return out
+}
 
 // publicBlocks are the parts of a public access block, as S3 names them.
 var publicBlocks = []string{"BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls", "RestrictPublicBuckets"}
@@ -133,7 +124,7 @@ func bucketRows() []row[Bucket] {
 		},
 		{
 			Parameter{Name: "blockPublicAccess", Class: BucketClass, TestedOn: onCeph, Type: "`all`, `none`, or comma-separated `BlockPublicAcls`, `IgnorePublicAcls`, `BlockPublicPolicy`, `RestrictPublicBuckets`", Default: "the service's",
-				Text: "what the service refuses or ignores that would open the bucket to everybody",
+				Text: "what the service refuses or ignores that would make the bucket public",
 				Check: Check{List: true, MaxItems: len(publicBlocks), Rules: []Rule{
 					{Pattern: "all|none|" + strings.Join(publicBlocks, "|"), Fault: "is not all, none or one of " + strings.Join(publicBlocks, ", ")},
 				}}},
@@ -153,9 +144,9 @@ func bucketRows() []row[Bucket] {
 		grant("grantFullControl", "FULL_CONTROL", func(g *Grants) *[]string { return &g.FullControl }),
 		{
 			Parameter{Name: "policy", Class: BucketClass, TestedOn: onAll, Type: document,
-				Text:  "the bucket policy; `${bucket}` and `${contract}` in it are replaced with the names of the two",
+				Text:  "the bucket policy; `${bucket}` and `${contract}` in it are replaced with the names of the two. It may have the members of AWS's grammar, in their case, and none twice",
 				Check: object("Statement")},
-			func(b *Bucket, v string) (err error) { b.Policy, err = CanonicalPolicy(v); return err },
+			func(b *Bucket, v string) (err error) { b.Policy, err = classPolicy(v); return err },
 		},
 		{
 			Parameter{Name: "versioning", Class: BucketClass, TestedOn: onAll, Type: "`Enabled` or `Suspended`", Default: "never enabled",
@@ -291,7 +282,7 @@ func accessRows() []row[Access] {
 		{
 			Parameter{Name: "actions", Class: BucketAccessClass, TestedOn: onVersitygw, Type: "comma-separated S3 actions such as `s3:GetObject`", Default: "all of the mode",
 				Text: "what the key may do of what its mode allows, and nothing else",
-				Check: Check{List: true, MaxItems: len(actionModes), Rules: []Rule{
+				Check: Check{List: true, MaxItems: len(cosi.Actions()), Rules: []Rule{
 					{Pattern: strings.Join(actionNames(), "|"), Fault: "is not one of " + strings.Join(actionNames(), ", ")},
 				}}},
 			func(a *Access, v string) error { a.Actions = set(v); return nil },
@@ -368,7 +359,7 @@ func ParseLife(v string) (time.Duration, error) {
 func blocks(v string) []string {
 	var list []string
 	for _, text := range items(v) {
-		if block, ok := parseAddress(text); ok {
+		if block, ok := policy.ParseBlock(text); ok {
 			list = append(list, block.String())
 		}
 	}

@@ -2,11 +2,12 @@ package policy
 
 import (
 	"maps"
+	"net/netip"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 )
@@ -27,6 +28,9 @@ type Dialect struct {
 	// PrefixKey is the condition key for what a listing asks for; "" is a
 	// service that has none.
 	PrefixKey string
+	// Unknown are the actions of [cosi.Actions] that the service refuses in a
+	// policy, because it does not know them.
+	Unknown []string
 }
 
 // AWS is the dialect of Amazon S3.
@@ -37,44 +41,63 @@ func AWS() Dialect {
 	}
 }
 
-// What a mode means. Bucket administration, ACLs and object lock are nobody's
-// but the contract's own. Old versions go only by a key that may also read, so
-// that one in an exposed place cannot destroy history.
-var (
-	onBucket = map[cosi.AccessMode][]string{
-		cosi.ReadOnly:  {"GetBucketLocation"},
-		cosi.ReadWrite: {"GetBucketLocation", "ListBucketMultipartUploads"},
-	}
-	listing = map[cosi.AccessMode][]string{
-		cosi.ReadOnly:  {"ListBucket", "ListBucketVersions"},
-		cosi.ReadWrite: {"ListBucket", "ListBucketVersions"},
-	}
-	onObjects = map[cosi.AccessMode][]string{
-		cosi.ReadOnly:  {"GetObject", "GetObjectTagging", "GetObjectVersion", "GetObjectVersionTagging"},
-		cosi.WriteOnly: {"AbortMultipartUpload", "DeleteObject", "ListMultipartUploadParts", "PutObject", "PutObjectTagging"},
-		cosi.ReadWrite: {
-			"AbortMultipartUpload", "DeleteObject", "DeleteObjectVersion", "GetObject", "GetObjectTagging", "GetObjectVersion",
-			"GetObjectVersionTagging", "ListMultipartUploadParts", "PutObject", "PutObjectTagging",
-		},
-	}
-)
+// patterns stand in statements for the actions that they match, because the size
+// of policies is limited: 2,048 characters for an inline policy of AWS IAM and of
+// versitygw's, 4 KiB for a bucket policy that versitygw keeps in an extended
+// attribute. Of all actions of Amazon S3 (Service Authorization Reference,
+// "Actions, resources, and condition keys for Amazon S3") they match some of
+// [cosi.Actions] and no other. GetObject* is none of them: it matches the
+// reading of ACLs, retention, legal holds and torrents too.
+var patterns = []string{"DeleteObject*", "DeleteObject*Tagging", "GetObject*Attributes", "GetObject*Tagging", "PutObject*Tagging"}
 
-// Allow are the statements that let whoever they are about do what scope says.
-// Their Sids begin with sid. A principal is named in the policies of buckets,
-// and none in those of identities. FailedPrecondition if the dialect has no
-// words for the scope.
-func (d Dialect) Allow(sid string, scope contract.Scope, principals ...string) ([]Statement, error) {
+// actions are those that a mode allows on some target, as a statement says them.
+func (d Dialect) actions(mode cosi.AccessMode, on ...cosi.Target) []string {
+	matching := func(pattern string) []string {
+		var out []string
+		for _, a := range cosi.Actions() {
+			name := strings.TrimPrefix(a.Name, "s3:")
+			if matches, _ := path.Match(pattern, name); matches {
+				out = append(out, name)
+			}
+		}
+		return out
+	}
+	var out []string
+	for _, a := range cosi.Actions() {
+		if slices.Contains(on, a.On) && slices.Contains(a.Modes, mode) && !slices.Contains(d.Unknown, a.Name) {
+			out = append(out, strings.TrimPrefix(a.Name, "s3:"))
+		}
+	}
+	for _, pattern := range patterns {
+		all := matching(pattern)
+		if missing := func(name string) bool { return !slices.Contains(out, name) }; slices.ContainsFunc(all, missing) {
+			continue
+		}
+		out = append(slices.DeleteFunc(out, func(name string) bool { return slices.Contains(all, name) }), pattern)
+	}
+	slices.Sort(out)
+	for i := range out {
+		out[i] = d.ActionPrefix + out[i]
+	}
+	return out
+}
+
+// Allow are the statements that let whoever they are about do with buckets what
+// their scopes say, from the source addresses; none is anywhere. Their Sids begin
+// with sid. A principal is named in the policies of buckets, and none in those of
+// identities. FailedPrecondition if the dialect has no words for it.
+func (d Dialect) Allow(sid string, buckets []cosi.BucketScope, sources []netip.Prefix, principals ...string) ([]Statement, error) {
 	condition := map[string]map[string][]string{}
-	if len(scope.SourceAddresses) > 0 {
+	if len(sources) > 0 {
 		if d.SourceAddressKey == "" {
 			return nil, fault.New(fault.FailedPrecondition, "the service's policies cannot limit a key to addresses")
 		}
-		for _, block := range scope.SourceAddresses {
+		for _, block := range sources {
 			condition["IpAddress"] = map[string][]string{d.SourceAddressKey: append(condition["IpAddress"][d.SourceAddressKey], block.String())}
 		}
 	}
 	var out []Statement
-	for mode, buckets := range grouped(scope.Buckets) {
+	for mode, buckets := range grouped(buckets) {
 		for i, prefix := range slices.Sorted(maps.Keys(buckets)) {
 			names, part := buckets[prefix], ""
 			if i > 0 { // a Sid is there once
@@ -92,26 +115,24 @@ func (d Dialect) Allow(sid string, scope contract.Scope, principals ...string) (
 				if len(actions) == 0 {
 					return
 				}
-				s := Statement{Sid: sid + kind + string(mode) + part, Effect: "Allow", Resource: resources, Condition: merged(condition, more)}
-				for _, a := range actions {
-					s.Action = append(s.Action, d.ActionPrefix+a)
-				}
+				s := Statement{Sid: sid + kind + string(mode) + part, Effect: "Allow", Action: actions, Resource: resources, Condition: merged(condition, more)}
 				if len(principals) > 0 {
 					s.Principal = map[string][]string{d.PrincipalKey: principals}
 				}
 				out = append(out, s)
 			}
 			if prefix == "" {
-				add("Bucket", slices.Concat(onBucket[mode], listing[mode]), wholes, nil)
+				add("Bucket", d.actions(mode, cosi.OnBucket, cosi.OnKeys), wholes, nil)
 			} else {
 				if d.PrefixKey == "" {
 					return nil, fault.New(fault.FailedPrecondition, "the service's policies cannot limit a key to a part of a bucket")
 				}
-				// Unfinished uploads cannot be limited by prefix everywhere.
-				add("List", listing[mode], wholes, map[string]map[string][]string{"StringLike": {d.PrefixKey: {prefix + "*"}}})
-				add("Bucket", onBucket[cosi.ReadOnly][:min(1, len(onBucket[mode]))], wholes, nil)
+				// AWS takes no condition on the prefix with this one.
+				listing := slices.DeleteFunc(d.actions(mode, cosi.OnKeys), func(a string) bool { return a == d.ActionPrefix+"ListBucketMultipartUploads" })
+				add("List", listing, wholes, map[string]map[string][]string{"StringLike": {d.PrefixKey: {prefix + "*"}}})
+				add("Bucket", d.actions(mode, cosi.OnBucket), wholes, nil)
 			}
-			add("Objects", onObjects[mode], objects, nil)
+			add("Objects", d.actions(mode, cosi.OnObject), objects, nil)
 		}
 	}
 	slices.SortFunc(out, func(a, b Statement) int { return strings.Compare(a.Sid, b.Sid) })
@@ -119,7 +140,7 @@ func (d Dialect) Allow(sid string, scope contract.Scope, principals ...string) (
 }
 
 // grouped are the buckets of a scope by mode and prefix.
-func grouped(buckets []contract.BucketScope) map[cosi.AccessMode]map[string][]string {
+func grouped(buckets []cosi.BucketScope) map[cosi.AccessMode]map[string][]string {
 	out := map[cosi.AccessMode]map[string][]string{}
 	for _, b := range buckets {
 		if out[b.Mode] == nil {

@@ -1,8 +1,10 @@
-// Package policy reads, edits and writes policy documents of AWS's form.
+// Package policy reads, judges, edits and writes policy documents of AWS's form.
 //
-// A document belongs to whoever wrote it. The driver finds its own statements
-// by their Sid, and everything else — other statements, members it has never
-// heard of, numbers to the last digit — is written back as it was read.
+// A document at a service belongs to whoever wrote it. The driver finds its own
+// statements by their Sid, and everything else — other statements, members it has
+// never heard of, numbers to the last digit — is written back as it was read
+// ([Document]). What a class asks for is held to the grammar ([Canonical]). Whether
+// either opens a bucket to the public is judged at one place ([WithoutPublic]).
 //
 // What the services that speak this form do differently is data: a [Dialect].
 package policy
@@ -57,9 +59,9 @@ func Parse(text string) (*Document, error) {
 
 // sidOf is a statement's Sid, "" for none.
 func sidOf(statement json.RawMessage) string {
-	var s struct{ Sid any }
+	var s map[string]any
 	_ = json.Unmarshal(statement, &s) // it was an object when it was read
-	sid, _ := s.Sid.(string)
+	sid, _ := s["Sid"].(string)
 	return sid
 }
 

@@ -5,11 +5,11 @@ import (
 	"flag"
 	"net/netip"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
@@ -93,13 +93,11 @@ func TestHasForgivesForm(t *testing.T) {
 
 func TestAllow(t *testing.T) {
 	t.Parallel()
-	scope := contract.Scope{
-		Buckets: []contract.BucketScope{
-			{Bucket: "a", Prefix: "in/", Mode: cosi.ReadWrite}, {Bucket: "b", Prefix: "in/", Mode: cosi.ReadOnly}, {Bucket: "c", Prefix: "in/", Mode: cosi.ReadOnly},
-		},
-		SourceAddresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")},
+	buckets := []cosi.BucketScope{
+		{Bucket: "a", Prefix: "in/", Mode: cosi.ReadWrite}, {Bucket: "b", Prefix: "in/", Mode: cosi.ReadOnly}, {Bucket: "c", Prefix: "in/", Mode: cosi.ReadOnly},
 	}
-	statements, err := policy.AWS().Allow("S", scope, "p")
+	sources := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}
+	statements, err := policy.AWS().Allow("S", buckets, sources, "p")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,15 +116,14 @@ func TestAllow(t *testing.T) {
 	}
 
 	bare := policy.Dialect{Version: "v", ActionPrefix: "x:", ResourcePrefix: "r:", PrincipalKey: "P"}
-	if _, err := bare.Allow("S", scope); !fault.Is(err, fault.FailedPrecondition) {
+	if _, err := bare.Allow("S", buckets, sources); !fault.Is(err, fault.FailedPrecondition) {
 		t.Errorf("addresses without a key for them: %v", err)
 	}
-	scope.SourceAddresses = nil
-	if _, err := bare.Allow("S", scope); !fault.Is(err, fault.FailedPrecondition) {
+	if _, err := bare.Allow("S", buckets, nil); !fault.Is(err, fault.FailedPrecondition) {
 		t.Errorf("a prefix without a key for it: %v", err)
 	}
 	for _, prefix := range []string{"a*", "a?", "${aws:username}"} {
-		if _, err := policy.AWS().Allow("S", contract.Scope{Buckets: []contract.BucketScope{{Bucket: "a", Prefix: prefix, Mode: cosi.ReadOnly}}}); !fault.Is(err, fault.FailedPrecondition) {
+		if _, err := policy.AWS().Allow("S", []cosi.BucketScope{{Bucket: "a", Prefix: prefix, Mode: cosi.ReadOnly}}, nil); !fault.Is(err, fault.FailedPrecondition) {
 			t.Errorf("prefix %q: %v", prefix, err)
 		}
 	}
@@ -145,10 +142,8 @@ func TestAnotherDialect(t *testing.T) {
 		t.Fatal(err)
 	}
 	doc := parse(t, string(example))
-	statements, err := d.Allow("ContractCosi00", contract.Scope{
-		Buckets:         []contract.BucketScope{{Bucket: "bucket", Mode: cosi.ReadOnly}},
-		SourceAddresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
-	}, "1-22-333-4444")
+	statements, err := d.Allow("ContractCosi00", []cosi.BucketScope{{Bucket: "bucket", Mode: cosi.ReadOnly}},
+		[]netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, "1-22-333-4444")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,16 +169,59 @@ func TestAnotherDialect(t *testing.T) {
 	}
 }
 
+// s3Actions are all actions of Amazon S3 on objects (Service Authorization
+// Reference), and those on buckets whose names could be taken for one.
+var s3Actions = []string{
+	"AbortMultipartUpload", "BypassGovernanceRetention", "DeleteObject", "DeleteObjectTagging", "DeleteObjectVersion", "DeleteObjectVersionTagging",
+	"GetObject", "GetObjectAcl", "GetObjectAttributes", "GetObjectLegalHold", "GetObjectRetention", "GetObjectTagging", "GetObjectTorrent",
+	"GetObjectVersion", "GetObjectVersionAcl", "GetObjectVersionAttributes", "GetObjectVersionForReplication", "GetObjectVersionTagging", "GetObjectVersionTorrent",
+	"InitiateReplication", "ListMultipartUploadParts", "ObjectOwnerOverrideToBucketOwner", "PutObject", "PutObjectAcl", "PutObjectLegalHold", "PutObjectRetention",
+	"PutObjectTagging", "PutObjectVersionAcl", "PutObjectVersionTagging", "ReplicateDelete", "ReplicateObject", "ReplicateTags", "RestoreObject",
+	"GetBucketLocation", "ListBucket", "ListBucketMultipartUploads", "ListBucketVersions", "GetBucketObjectLockConfiguration", "PutBucketTagging", "GetBucketTagging",
+}
+
+// What the statements of a mode match is what the mode means: all of it, and of
+// all that S3 has nothing else.
+func TestActionsOfModes(t *testing.T) {
+	t.Parallel()
+	unknown := policy.AWS()
+	unknown.Unknown = []string{"s3:GetObjectAttributes"}
+	for name, d := range map[string]policy.Dialect{"AWS": policy.AWS(), "without one": unknown} {
+		for _, mode := range []cosi.AccessMode{cosi.ReadOnly, cosi.ReadWrite, cosi.WriteOnly} {
+			statements, err := d.Allow("S", []cosi.BucketScope{{Bucket: "b", Mode: mode}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, action := range s3Actions {
+				want := mode.Allows("s3:"+action) && !slices.Contains(d.Unknown, "s3:"+action)
+				if got := slices.ContainsFunc(statements, func(s policy.Statement) bool {
+					return slices.ContainsFunc(s.Action, func(pattern string) bool {
+						matches, err := path.Match(pattern, "s3:"+action)
+						return err == nil && matches
+					})
+				}); got != want {
+					t.Errorf("%s: %s allows %s: %v, want %v", name, mode, action, got, want)
+				}
+			}
+		}
+	}
+	for _, a := range cosi.Actions() {
+		if !slices.Contains(s3Actions, strings.TrimPrefix(a.Name, "s3:")) {
+			t.Errorf("%s is no action of S3", a.Name)
+		}
+	}
+}
+
 // Each statement has a Sid of its own, or one would take the place of another.
 func TestAllowSids(t *testing.T) {
 	t.Parallel()
-	scope := contract.Scope{}
+	var buckets []cosi.BucketScope
 	for _, prefix := range []string{"", "a/", "b/"} {
 		for _, mode := range []cosi.AccessMode{cosi.ReadOnly, cosi.ReadWrite, cosi.WriteOnly} {
-			scope.Buckets = append(scope.Buckets, contract.BucketScope{Bucket: "of-" + strings.ToLower(string(mode)), Prefix: prefix, Mode: mode})
+			buckets = append(buckets, cosi.BucketScope{Bucket: "of-" + strings.ToLower(string(mode)), Prefix: prefix, Mode: mode})
 		}
 	}
-	statements, err := policy.AWS().Allow("S", scope)
+	statements, err := policy.AWS().Allow("S", buckets, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

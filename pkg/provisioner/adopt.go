@@ -176,7 +176,7 @@ func (p *Provisioner) adoptAt(ctx context.Context, s *site.Site, at cosi.Endpoin
 		if err := p.mayAdopt(ctx, s, id, terms); err != nil {
 			return err
 		}
-		release, err := p.guardBucket(ctx, id, terms, class)
+		release, err := p.guardBucket(ctx, id, terms, class, at.Region)
 		if err != nil {
 			return fault.In(err, "bucket %s", id)
 		}

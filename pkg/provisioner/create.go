@@ -52,12 +52,12 @@ func (p *Provisioner) createBucket(ctx context.Context, id cosi.BucketID, class 
 	if !fault.Is(err, fault.NotFound) {
 		return Bucket{}, err
 	}
-	release, err := p.guardBucket(ctx, id, terms, class)
+	spec := class.effective
+	release, err := p.guardBucket(ctx, id, terms, class, spec.Region)
 	if err != nil {
 		return Bucket{}, fault.In(err, "bucket %s", id)
 	}
 	defer release()
-	spec := class.effective
 	open := func(ctx context.Context) (*site.Site, error) {
 		return p.sites.Open(ctx, id.ContractID, terms, spec.Region)
 	}
@@ -65,6 +65,9 @@ func (p *Provisioner) createBucket(ctx context.Context, id cosi.BucketID, class 
 	err = p.sites.Do(ctx, open, func(s *site.Site) (err error) {
 		if at, err = p.region(ctx, &s, spec.Region); err != nil {
 			return err
+		}
+		if err := refusal(terms, terms.Guard.Bucket(class.given, spec, at.Region)); err != nil { // the contract was signed with another default
+			return fault.In(err, "bucket %s", id)
 		}
 		if err = s.In(at).Create(ctx, id.Bucket, spec); err != nil {
 			p.undoCreate(ctx, s.In(at), id, err)

@@ -39,17 +39,16 @@ func classUnder(terms config.Terms, given map[string]string) (bucketClass, error
 	return bucketClass{given: given, requested: requested, effective: effective}, err
 }
 
-// guardBucket reports why a contract takes no new bucket of a class. Otherwise
-// the bucket counts until release is called, when it is in the journal or was not
-// made.
-func (p *Provisioner) guardBucket(ctx context.Context, id cosi.BucketID, terms config.Terms, class bucketClass) (release func(), err error) {
-	judged := class.effective
+// guardBucket reports why a contract takes no new bucket of a class in a region,
+// which is asked for if it is not known. Otherwise the bucket counts until release
+// is called, when it is in the journal or was not made.
+func (p *Provisioner) guardBucket(ctx context.Context, id cosi.BucketID, terms config.Terms, class bucketClass, region string) (release func(), err error) {
 	if len(terms.Guard.Regions) > 0 {
-		if judged.Region, err = p.effectiveRegion(ctx, terms, judged.Region); err != nil {
+		if region, err = p.effectiveRegion(ctx, terms, region); err != nil {
 			return nil, err
 		}
 	}
-	if err := refusal(terms, terms.Guard.Bucket(class.given, judged)); err != nil {
+	if err := refusal(terms, terms.Guard.Bucket(class.given, class.effective, region)); err != nil {
 		return nil, err
 	}
 	return p.rooms.take(id.ContractID, bucketKey(id), terms.Guard.MaxBuckets, func() (int, error) {

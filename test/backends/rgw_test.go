@@ -105,6 +105,7 @@ func TestRGWConformance(t *testing.T) {
 			return secret.KeyPair{AccessKeyID: ceph.AccessKeyID, SecretAccessKey: secret.New("wrong")}
 		}),
 		Secrets:  []string{ceph.Secret},
+		Unknown:  []string{"s3:GetObjectAttributes", "s3:GetObjectVersionAttributes"},
 		Logs:     ceph.Log,
 		Operator: operator(),
 	})

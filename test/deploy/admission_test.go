@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -294,6 +295,8 @@ func TestGuards(t *testing.T) {
 	v["config"].(values)["contracts"] = []any{
 		values{"name": "strict", "backend": "main", "guard": guard, "defaults": values{"bucketClass": values{"versioning": "Enabled"}}},
 		values{"name": "free", "backend": "main"},
+		values{"name": "far", "backend": "main", "region": "us-1", "guard": values{"regions": []any{"eu-1"}}},
+		values{"name": "near", "backend": "main", "region": "us-1", "guard": values{"regions": []any{"eu-1"}}, "defaults": values{"bucketClass": values{"region": "eu-2"}}},
 	}
 	v["config"].(values)["onDemand"] = values{"backend": "main", "namePrefix": "trial-", "guard": values{"refusePublic": true}}
 	text, err := yaml.Marshal(guard)
@@ -304,7 +307,10 @@ func TestGuards(t *testing.T) {
 	if err := yaml3.Unmarshal(text, &strict); err != nil {
 		t.Fatal(err)
 	}
-	guards := map[string]params.Guard{"strict": strict, "trial-1": {RefusePublic: true}}
+	guards := map[string]params.Guard{"strict": strict, "trial-1": {RefusePublic: true}, "far": {Regions: []string{"eu-1"}}, "near": {Regions: []string{"eu-1"}}}
+	// What a contract's defaults say, and where a bucket is of which nobody says it.
+	defaults := map[string]map[string]string{"near": {"region": "eu-2"}}
+	home := map[string]string{"strict": "eu-1", "far": "us-1", "near": "us-1"}
 	p := compile(t, mustRender(t, v), "bucketclasses")
 	for name, in := range map[string]map[string]string{
 		"nothing given":  {"contract": "strict"},
@@ -313,16 +319,22 @@ func TestGuards(t *testing.T) {
 		"all at once":    {"contract": "strict", "tags": "a=b", "policy": "{", "region": "us-1", "acl": "public-read"},
 		"rules and acl":  {"contract": "strict", "tags": "a=b", "onDelete": "empty", "region": "us-1", "acl": "public-read"},
 		"a group":        {"contract": "strict", "encryption": "AES256", "grantRead": "id=a, uri=b"},
-		"somebody":       {"contract": "strict", "encryption": "AES256", "grantRead": "id=a"},
+		"a caller":       {"contract": "strict", "encryption": "AES256", "grantRead": "id=a"},
+		"log delivery":   {"contract": "strict", "encryption": "AES256", "grantRead": `uri="http://acs.amazonaws.com/groups/s3/LogDelivery"`},
+		"over https":     {"contract": "strict", "encryption": "AES256", "grantRead": `uri="https://acs.amazonaws.com/groups/global/AllUsers"`},
+		"its region":     {"contract": "far", "region": "eu-1"},
+		"no region":      {"contract": "far"},
+		"another region": {"contract": "far", "region": "eu-2"},
+		"by default":     {"contract": "near"},
 		"free":           {"contract": "free", "acl": "public-read", "tags": "a=b"},
 		"on demand":      {"contract": "trial-1", "tags": "a=b"},
 		"open on demand": {"contract": "trial-1", "acl": "authenticated-read"},
 	} {
-		effective := params.BucketClass.Under(map[string]string{"versioning": "Enabled"}, in)
+		effective := params.BucketClass.Under(map[string]string{"versioning": "Enabled"}, params.BucketClass.Under(defaults[in["contract"]], in))
 		want := ""
 		if spec, err := params.ParseBucket(effective); err != nil {
 			want = err.Error()
-		} else if broken := guards[in["contract"]].Bucket(in, spec); len(broken) > 0 {
+		} else if broken := guards[in["contract"]].Bucket(in, spec, cmp.Or(spec.Region, home[in["contract"]])); len(broken) > 0 {
 			want = "contract " + in["contract"] + " does not allow it: " + strings.Join(broken, "; ")
 		}
 		got := p.decide(t, change{resource: "bucketclasses", new: classCase{Class: params.BucketClass, Parameters: in}.object("v1alpha1", "x")})

@@ -47,9 +47,9 @@ func (e *env) passes() {
 	}
 }
 
-// open lets everybody in, and leaves one of the bucket's own rules as it is.
+// open makes a bucket public, and leaves one of the bucket's own rules as it is.
 const open = `{"Version":"2012-10-17","Statement":[
-	{"Sid":"everybody","Effect":"Allow","Principal":{"AWS":["*"]},"Action":"s3:GetObject","Resource":"arn:aws:s3:::%[1]s/*"},
+	{"Sid":"public","Effect":"Allow","Principal":{"AWS":["*"]},"Action":"s3:GetObject","Resource":"arn:aws:s3:::%[1]s/*"},
 	{"Sid":"no-deletes","Effect":"Deny","Principal":"*","Action":"s3:DeleteObject","Resource":"arn:aws:s3:::%[1]s/keep/*"}]}`
 
 // spoil changes everything about a bucket that drift looks for.
@@ -110,7 +110,7 @@ func TestDriftIsRepaired(t *testing.T) {
 	}
 	policy, err := owner.GetBucketPolicy(t.Context(), &s3.GetBucketPolicyInput{Bucket: &plain})
 	must(t, err)
-	if text := aws.ToString(policy.Policy); strings.Contains(text, "everybody") || !strings.Contains(text, "no-deletes") {
+	if text := aws.ToString(policy.Policy); strings.Contains(text, `"public"`) || !strings.Contains(text, "no-deletes") {
 		t.Errorf("the policy is %s", text)
 	}
 	refused(t, "anonymous get", get(t, nobody, plain, "x"))
@@ -200,7 +200,7 @@ func TestDriftThatIsLeftAlone(t *testing.T) {
 		t.Error("a bucket without the mark was written to")
 	}
 	policy, err := owner.GetBucketPolicy(t.Context(), &s3.GetBucketPolicyInput{Bucket: &adopted})
-	if err != nil || !strings.Contains(aws.ToString(policy.Policy), "everybody") {
+	if err != nil || !strings.Contains(aws.ToString(policy.Policy), `"public"`) {
 		t.Errorf("the policy of an adopted bucket was changed (%v)", err)
 	}
 

@@ -1,11 +1,17 @@
 package integration
 
 import (
+	"bytes"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -42,7 +48,7 @@ func TestGuardRefuses(t *testing.T) {
 	} {
 		expectCode(t, create(), codes.FailedPrecondition, "contract "+contract+" does not allow it",
 			"guard.parameters: a BucketClass may not give cors, websiteIndex", "guard.required: the BucketClass has to give tags",
-			"guard.refusePublic: acl opens the bucket to everybody", `guard.regions: "us-west-1" is not one of us-east-1`)
+			"guard.refusePublic: acl makes the bucket public", `guard.regions: "us-west-1" is not one of us-east-1`)
 	}
 	if code := e.api(http.MethodGet, "/v1/contracts/"+contract, nil, nil); code != http.StatusNotFound {
 		t.Errorf("a refused class signed the contract (HTTP %d)", code)
@@ -72,6 +78,106 @@ func TestGuardRefuses(t *testing.T) {
 	expectCode(t, err, codes.FailedPrecondition, "has to give sourceIP")
 	must(t, e.revoke(id, g.account))
 	must(t, e.delete(id))
+}
+
+// A policy that names a caller as S3 spells it, and the public in another case, is
+// public at a gateway that reads members without case, as contractd's does. It is
+// refused in a class, found when it was written past the driver, and taken away.
+func TestPublicInAnotherCase(t *testing.T) {
+	t.Parallel()
+	contract := newContract()
+	e := newEnv(t, "contracts:\n  - {name: "+contract+", backend: main, guard: {refusePublic: true}}\n"+driftEachSecond("repair"))
+	bucket := contract + "-1"
+	statement := func(more string) string {
+		return `{"Effect":"Allow","Action":"s3:GetObject","Resource":"arn:aws:s3:::` + bucket + `/*",` + more + `}`
+	}
+	document := func(more string) string { return `{"Version":"2012-10-17","Statement":[` + statement(more) + `]}` }
+	const folded = `"Principal":{"AWS":"nobody"},"principal":"*"`
+	for says, more := range map[string]string{
+		`policy: Statement[0] has "principal"`:               folded,
+		`policy: Statement[0] has "Principal" twice`:         `"Principal":{"AWS":"nobody"},"Princip\u0061l":"*"`,
+		"guard.refusePublic: policy makes the bucket public": `"Principal":"*","Condition":{"Bool":{"aws:SecureTransport":"false"}}`,
+	} {
+		_, err := e.create(bucket, map[string]string{"contract": contract, "policy": document(more)})
+		code := codes.InvalidArgument
+		if strings.HasPrefix(says, "guard") {
+			code = codes.FailedPrecondition
+		}
+		expectCode(t, err, code, says)
+	}
+	id := e.mustCreate(bucket, map[string]string{"contract": contract})
+	named := `"Principal":{"AWS":"` + e.mustGrant(id, "ba-1", nil).key + `"}`
+	owner := e.owner(contract)
+	allowed(t, "put", put(t, owner, bucket, "object"))
+	nobody := s3.New(s3.Options{BaseEndpoint: aws.String(e.service.S3), Region: "us-east-1", UsePathStyle: true, Credentials: aws.AnonymousCredentials{}, RetryMaxAttempts: 1})
+	refused(t, "anonymous get", get(t, nobody, bucket, "object"))
+	for theirs, stays := range map[string]bool{
+		document(folded): false,
+		document(`"Principal":"*","Condition":{"Bool":{"aws:SecureTransport":"false"}}`):                                     false,
+		`{"Version":"2012-10-17","Statement":[` + statement(named) + `],"statement":[` + statement(`"Principal":"*"`) + `]}`: true,
+	} {
+		e.stop() // or it would be taken away before it is seen to be there
+		_, err := owner.PutBucketPolicy(t.Context(), &s3.PutBucketPolicyInput{Bucket: &bucket, Policy: &theirs})
+		must(t, err)
+		allowed(t, "anonymous get with "+theirs, get(t, nobody, bucket, "object"))
+		e.start()
+		e.until(func() bool { return e.found("public-policy", true) == 1 })
+		refused(t, "anonymous get after the repair", get(t, nobody, bucket, "object"))
+		have, err := owner.GetBucketPolicy(t.Context(), &s3.GetBucketPolicyInput{Bucket: &bucket})
+		if stays && (err != nil || !strings.Contains(aws.ToString(have.Policy), named)) || !stays && err == nil {
+			t.Errorf("%s became %+v (%v)", theirs, have, err)
+		}
+	}
+}
+
+// A region that the class leaves out is the contract's or the service's, and the
+// guard's to refuse all the same.
+func TestGuardOfTheDefaultRegion(t *testing.T) {
+	t.Parallel()
+	elsewhere, named, here := newContract(), newContract(), newContract()
+	e := newEnv(t, `contracts:
+  - {name: `+elsewhere+`, backend: main, guard: {regions: [eu-west-1]}}
+  - {name: `+named+`, backend: main, region: us-east-1, guard: {regions: [eu-west-1]}}
+  - {name: `+here+`, backend: main, guard: {regions: [eu-west-1, us-east-1]}}
+`)
+	for _, contract := range []string{elsewhere, named} {
+		_, err := e.create(contract+"-1", map[string]string{"contract": contract})
+		expectCode(t, err, codes.FailedPrecondition, `guard.regions: the class has no region, and the default, "us-east-1", is not one of eu-west-1`)
+		if code := e.api(http.MethodGet, "/v1/contracts/"+contract, nil, nil); code != http.StatusNotFound {
+			t.Errorf("a refused class signed the contract (HTTP %d)", code)
+		}
+	}
+	e.mustCreate(here+"-1", map[string]string{"contract": here})
+	e.mustCreate(here+"-2", map[string]string{"contract": here}) // which is open by now
+}
+
+// A contract may have been signed where the service no longer signs by default.
+func TestGuardOfTheSignedRegion(t *testing.T) {
+	t.Parallel()
+	contract := newContract()
+	e := newEnvWith(t, contractd, "contracts:\n  - {name: "+contract+", backend: main, guard: {regions: [eu-west-1]}}\n", func(text string) string {
+		_, rest, _ := strings.Cut(text, "url: ")
+		address, _, _ := strings.Cut(rest, "\n")
+		to, err := url.Parse(address)
+		must(t, err)
+		proxy := httputil.NewSingleHostReverseProxy(to)
+		proxy.ModifyResponse = func(r *http.Response) error { // contractd has one region
+			body, err := io.ReadAll(r.Body)
+			if strings.HasSuffix(r.Request.URL.Path, "/regions") {
+				body = bytes.ReplaceAll(body, []byte("us-east-1"), []byte("eu-west-1"))
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			return err
+		}
+		s := httptest.NewServer(proxy)
+		t.Cleanup(s.Close)
+		return strings.Replace(text, address, s.URL, 1)
+	})
+	_, err := e.create(contract+"-1", map[string]string{"contract": contract})
+	expectCode(t, err, codes.FailedPrecondition, `the default, "us-east-1", is not one of eu-west-1`)
+	if n := len(e.buckets(contract)); n != 0 {
+		t.Errorf("%d buckets", n)
+	}
 }
 
 // The bounds hold for as many as ask at once.

@@ -58,6 +58,8 @@ type Harness struct {
 	Operator *Operator
 	// Lacks are bounds that the provider can pass on and this server refuses.
 	Lacks contract.QuotaKinds
+	// Unknown are actions of [cosi.Actions] that this server does not have.
+	Unknown []string
 	// Logs is all that the provider and what it uses have logged; it may be nil.
 	Logs func() string
 }

@@ -1,62 +1,153 @@
 package contracttest
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 )
 
+// testModes makes the request of each action with a key of each mode.
 func testModes(e *env) {
 	if !e.limited() {
 		return
 	}
 	t := e.sign()
 	b := t.bucket()
-	e.must(e.put(t.client(t.key), b, "o"))
-	for mode, can := range map[cosi.AccessMode]struct{ read, write bool }{
-		cosi.ReadWrite: {true, true},
-		cosi.ReadOnly:  {true, false},
-		cosi.WriteOnly: {false, true},
-	} {
+	owner := t.client(t.key)
+	_, err := owner.PutBucketVersioning(e.Context(), &s3.PutBucketVersioningInput{Bucket: &b,
+		VersioningConfiguration: &types.VersioningConfiguration{Status: types.BucketVersioningStatusEnabled}})
+	e.must(err)
+	for _, mode := range []cosi.AccessMode{cosi.ReadWrite, cosi.ReadOnly, cosi.WriteOnly} {
 		_, pair := t.grant(contract.BucketScope{Bucket: b, Mode: mode})
 		app := t.client(pair)
-		for what, c := range map[string]struct {
-			can bool
-			err error
-		}{
-			"put":    {can.write, e.put(app, b, "of-"+string(mode))},
-			"get":    {can.read, e.get(app, b, "o")},
-			"list":   {can.read, e.list(app, b, "")},
-			"delete": {can.write, e.remove(app, b, "of-"+string(mode))},
-		} {
-			if c.can {
-				e.allowed(string(mode)+" key: "+what, c.err)
+		for _, a := range cosi.Actions() {
+			if slices.Contains(e.h.Unknown, a.Name) {
+				continue
+			}
+			request, ok := requests[a.Name]
+			if !ok {
+				e.Errorf("no request proves %s", a.Name)
+				continue
+			}
+			what := fmt.Sprintf("%s key: %s", mode, a.Name)
+			o := e.prepare(owner, b, string(mode)+"/"+a.Name)
+			if err := request(e.Context(), app, o); mode.Allows(a.Name) {
+				e.allowed(what, err)
 			} else {
-				e.refused(string(mode)+" key: "+what, c.err)
+				e.refused(what, err)
 			}
 		}
-		e.multipart(app, b, string(mode), can.write)
 	}
 }
 
-// multipart uploads in parts, as every client does with a large object.
-func (e *env) multipart(c *s3.Client, bucket, what string, can bool) {
+// object has a version and a tag, and there is an unfinished upload to its key.
+type object struct{ bucket, key, version, upload *string }
+
+func (e *env) prepare(owner *s3.Client, bucket, key string) object {
 	e.Helper()
-	key := "parts-of-" + what
-	begun, err := c.CreateMultipartUpload(e.Context(), &s3.CreateMultipartUploadInput{Bucket: &bucket, Key: &key})
-	if !can {
-		e.refused(what+" key: multipart", err)
-		return
+	o := object{bucket: &bucket, key: &key}
+	put, err := owner.PutObject(e.Context(), &s3.PutObjectInput{Bucket: o.bucket, Key: o.key, Body: strings.NewReader("content")})
+	e.must(err)
+	o.version = put.VersionId
+	e.must(o.tag(e.Context(), owner, nil))
+	begun, err := owner.CreateMultipartUpload(e.Context(), &s3.CreateMultipartUploadInput{Bucket: o.bucket, Key: o.key})
+	e.must(err)
+	o.upload = begun.UploadId
+	return o
+}
+
+// requests need one action each. What they read has to be there.
+var requests = map[string]func(context.Context, *s3.Client, object) error{
+	"s3:AbortMultipartUpload": func(ctx context.Context, c *s3.Client, o object) error {
+		return outcome(c.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: o.bucket, Key: o.key, UploadId: o.upload}))
+	},
+	"s3:DeleteObject": func(ctx context.Context, c *s3.Client, o object) error {
+		return outcome(c.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: o.bucket, Key: o.key}))
+	},
+	"s3:DeleteObjectVersion": func(ctx context.Context, c *s3.Client, o object) error {
+		return outcome(c.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: o.bucket, Key: o.key, VersionId: o.version}))
+	},
+	"s3:DeleteObjectTagging":        func(ctx context.Context, c *s3.Client, o object) error { return o.untag(ctx, c, nil) },
+	"s3:DeleteObjectVersionTagging": func(ctx context.Context, c *s3.Client, o object) error { return o.untag(ctx, c, o.version) },
+	"s3:GetBucketLocation": func(ctx context.Context, c *s3.Client, o object) error {
+		return outcome(c.GetBucketLocation(ctx, &s3.GetBucketLocationInput{Bucket: o.bucket}))
+	},
+	"s3:GetObject":                  func(ctx context.Context, c *s3.Client, o object) error { return o.read(ctx, c, nil) },
+	"s3:GetObjectVersion":           func(ctx context.Context, c *s3.Client, o object) error { return o.read(ctx, c, o.version) },
+	"s3:GetObjectAttributes":        func(ctx context.Context, c *s3.Client, o object) error { return o.size(ctx, c, nil) },
+	"s3:GetObjectVersionAttributes": func(ctx context.Context, c *s3.Client, o object) error { return o.size(ctx, c, o.version) },
+	"s3:GetObjectTagging":           func(ctx context.Context, c *s3.Client, o object) error { return o.tags(ctx, c, nil) },
+	"s3:GetObjectVersionTagging":    func(ctx context.Context, c *s3.Client, o object) error { return o.tags(ctx, c, o.version) },
+	"s3:ListBucket": func(ctx context.Context, c *s3.Client, o object) error {
+		return outcome(c.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: o.bucket}))
+	},
+	"s3:ListBucketMultipartUploads": func(ctx context.Context, c *s3.Client, o object) error {
+		return outcome(c.ListMultipartUploads(ctx, &s3.ListMultipartUploadsInput{Bucket: o.bucket}))
+	},
+	"s3:ListBucketVersions": func(ctx context.Context, c *s3.Client, o object) error {
+		return outcome(c.ListObjectVersions(ctx, &s3.ListObjectVersionsInput{Bucket: o.bucket}))
+	},
+	"s3:ListMultipartUploadParts": func(ctx context.Context, c *s3.Client, o object) error {
+		return outcome(c.ListParts(ctx, &s3.ListPartsInput{Bucket: o.bucket, Key: o.key, UploadId: o.upload}))
+	},
+	"s3:PutObject": func(ctx context.Context, c *s3.Client, o object) error {
+		if err := outcome(c.PutObject(ctx, &s3.PutObjectInput{Bucket: o.bucket, Key: o.key, Body: strings.NewReader("new")})); err != nil {
+			return err
+		}
+		return outcome(c.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{Bucket: o.bucket, Key: o.key}))
+	},
+	"s3:PutObjectTagging":        func(ctx context.Context, c *s3.Client, o object) error { return o.tag(ctx, c, nil) },
+	"s3:PutObjectVersionTagging": func(ctx context.Context, c *s3.Client, o object) error { return o.tag(ctx, c, o.version) },
+}
+
+func outcome(_ any, err error) error { return err }
+
+func (o object) read(ctx context.Context, c *s3.Client, version *string) error {
+	out, err := c.GetObject(ctx, &s3.GetObjectInput{Bucket: o.bucket, Key: o.key, VersionId: version})
+	if err != nil {
+		return err
 	}
-	e.allowed(what+" key: multipart", err)
-	if err == nil {
-		_, err = c.AbortMultipartUpload(e.Context(), &s3.AbortMultipartUploadInput{Bucket: &bucket, Key: &key, UploadId: begun.UploadId})
-		e.allowed(what+" key: abort", err)
+	defer func() { _ = out.Body.Close() }()
+	if text, err := io.ReadAll(out.Body); err != nil || string(text) != "content" {
+		return fmt.Errorf("read %q (%w)", text, err)
 	}
+	return nil
+}
+
+func (o object) size(ctx context.Context, c *s3.Client, version *string) error {
+	out, err := c.GetObjectAttributes(ctx, &s3.GetObjectAttributesInput{Bucket: o.bucket, Key: o.key, VersionId: version,
+		ObjectAttributes: []types.ObjectAttributes{types.ObjectAttributesObjectSize}})
+	if err == nil && aws.ToInt64(out.ObjectSize) != int64(len("content")) {
+		err = fmt.Errorf("it has %d bytes", aws.ToInt64(out.ObjectSize))
+	}
+	return err
+}
+
+func (o object) tag(ctx context.Context, c *s3.Client, version *string) error {
+	return outcome(c.PutObjectTagging(ctx, &s3.PutObjectTaggingInput{Bucket: o.bucket, Key: o.key, VersionId: version,
+		Tagging: &types.Tagging{TagSet: []types.Tag{{Key: aws.String("a"), Value: aws.String("b")}}}}))
+}
+
+func (o object) tags(ctx context.Context, c *s3.Client, version *string) error {
+	out, err := c.GetObjectTagging(ctx, &s3.GetObjectTaggingInput{Bucket: o.bucket, Key: o.key, VersionId: version})
+	if err == nil && len(out.TagSet) != 1 {
+		err = fmt.Errorf("it has %d tags", len(out.TagSet))
+	}
+	return err
+}
+
+func (o object) untag(ctx context.Context, c *s3.Client, version *string) error {
+	return outcome(c.DeleteObjectTagging(ctx, &s3.DeleteObjectTaggingInput{Bucket: o.bucket, Key: o.key, VersionId: version}))
 }
 
 func testNeighbours(e *env) {

@@ -96,7 +96,7 @@ func (p *Provider) documentOf(req contract.IssueKeyRequest) (string, error) {
 	}}
 	if req.Scope != nil {
 		var err error
-		if statements, err = p.Dialect.Allow("", *req.Scope); err != nil {
+		if statements, err = p.Dialect.Allow("", req.Scope.Buckets, req.Scope.SourceAddresses); err != nil {
 			return "", err
 		}
 	}

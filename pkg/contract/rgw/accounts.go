@@ -15,7 +15,6 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/iam"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
@@ -53,7 +52,7 @@ func NewAccounts(c Config) *Accounts {
 		calls: calls, endpoints: c.Endpoints,
 		within: iam.Config{
 			URL: calls.url, Region: calls.region, Endpoints: c.Endpoints, OwnAccounts: true, Path: "/contract-cosi/",
-			Dialect: policy.AWS(), MaxKeys: maxKeys, Settles: c.Settles, HTTP: calls.http, Observe: c.Observe,
+			Dialect: dialect(), MaxKeys: maxKeys, Settles: c.Settles, HTTP: calls.http, Observe: c.Observe,
 		},
 	}
 }

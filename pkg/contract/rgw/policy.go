@@ -11,6 +11,14 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
 )
 
+// dialect is AWS's, without what releases before 20 do not know: they refuse a
+// policy that names such an action, by a pattern too.
+func dialect() policy.Dialect {
+	d := policy.AWS()
+	d.Unknown = []string{"s3:GetObjectAttributes", "s3:GetObjectVersionAttributes"}
+	return d
+}
+
 // The names of the policies that the driver gives to users.
 const (
 	// grantPolicy says what a user may do.
@@ -35,7 +43,7 @@ func denyAll() string {
 // by patterns, which cover what later releases know beside. NotAction would say
 // it shorter; radosgw 16 passes over it.
 var (
-	nobodys = []string{
+	inNoMode = []string{
 		"s3:*Acl", "s3:*Retention", "s3:*LegalHold", "s3:RestoreObject", "s3:GetObjectTorrent", "s3:GetObjectVersionTorrent",
 	}
 	denied = map[cosi.AccessMode][]string{
@@ -63,8 +71,8 @@ func scopedPolicy(scope contract.Scope) (string, error) {
 	if err := nameable(scope); err != nil {
 		return "", err
 	}
-	dialect := policy.AWS()
-	statements, err := dialect.Allow("Allow", contract.Scope{Buckets: scope.Buckets})
+	dialect := dialect()
+	statements, err := dialect.Allow("Allow", scope.Buckets, nil)
 	if err != nil {
 		return "", err
 	}
@@ -87,7 +95,7 @@ func scopedPolicy(scope contract.Scope) (string, error) {
 			// bucket first, and then of each object.
 			statements = append(statements, policy.Statement{Sid: "AllowDeleteMany" + string(mode), Effect: "Allow", Action: actions, Resource: wholes[mode]})
 		}
-		deny(policy.Statement{Sid: "Deny" + string(mode), Action: slices.Concat(denied[mode], nobodys), Resource: within[mode]})
+		deny(policy.Statement{Sid: "Deny" + string(mode), Action: slices.Concat(denied[mode], inNoMode), Resource: within[mode]})
 	}
 	deny(policy.Statement{Sid: "DenyElsewhere", Action: everything, NotResource: reached})
 	if len(scope.SourceAddresses) > 0 {

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -51,6 +52,24 @@ func TestScopedPolicy(t *testing.T) {
 	}
 	if got != string(want) {
 		t.Errorf("the policy is\n%s\nwant\n%s", got, want)
+	}
+}
+
+// What is denied of a mode on its objects is what it does not allow, and no more.
+func TestDeniedActions(t *testing.T) {
+	t.Parallel()
+	denies := func(patterns []string, action string) bool {
+		return slices.ContainsFunc(patterns, func(p string) bool { matches, err := path.Match(p, action); return err == nil && matches })
+	}
+	for _, a := range cosi.Actions() {
+		for mode, patterns := range denied {
+			if a.On == cosi.OnObject && denies(patterns, a.Name) == mode.Allows(a.Name) {
+				t.Errorf("%s: %s is allowed: %v, and denied: %v", mode, a.Name, mode.Allows(a.Name), denies(patterns, a.Name))
+			}
+		}
+		if denies(inNoMode, a.Name) {
+			t.Errorf("%s is denied in all modes", a.Name)
+		}
 	}
 }
 

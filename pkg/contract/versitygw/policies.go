@@ -58,18 +58,12 @@ func (p *Provider) grant(ctx context.Context, owner string, req contract.IssueKe
 	return nil
 }
 
-// allow are the statements for a bucket of a scope.
+// allow are the statements for a bucket of a scope. Their Sids are the same for
+// all keys that may do the same, which so share their statements: gateways that
+// keep policies in extended attributes have little room for them.
 func allow(b contract.BucketScope, scope *contract.Scope, principals []string) ([]policy.Statement, error) {
-	one := contract.Scope{Buckets: []contract.BucketScope{b}, SourceAddresses: scope.SourceAddresses}
-	return policy.AWS().Allow(sidOf(one), one, principals...)
-}
-
-// sidOf is the same for all keys that may do the same, which so share their
-// statements: gateways that keep policies in extended attributes have little
-// room for them.
-func sidOf(scope contract.Scope) string {
-	b := scope.Buckets[0]
-	return policy.SidOf(fmt.Sprint(b.Mode, b.Prefix, scope.SourceAddresses))
+	sid := policy.SidOf(fmt.Sprint(b.Mode, b.Prefix, scope.SourceAddresses))
+	return policy.AWS().Allow(sid, []contract.BucketScope{b}, scope.SourceAddresses, principals...)
 }
 
 // ungrant takes principals out of the policies of all the contract's buckets

@@ -116,6 +116,15 @@ func TestPoliciesOfThreeAuthors(t *testing.T) {
 	works(two)
 	works(own)
 
+	// A Sid like the driver's makes no statement the driver's: none of those is public.
+	forged := strings.Replace(read(), `"Statement":[`, `"Statement":[{"Sid":"ContractCosiForged","Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::`+b+`/*"},`, 1)
+	_, err = owner.PutBucketPolicy(ctx, &s3.PutBucketPolicyInput{Bucket: aws.String(b), Policy: &forged})
+	must(t, err)
+	if written, err = engine.Restore(ctx, b, class, class); err != nil || len(written) != 1 || strings.Contains(read(), "Forged") {
+		t.Errorf("restored %q (%v): %s", written, err, read())
+	}
+	works(two)
+
 	// A key that is gone and still named in a policy, as two processes that edit
 	// it at once can leave it, stands in nobody's way.
 	dead := grant("dead")

@@ -45,6 +45,10 @@ func Template() string {
 	return b.String()
 }
 
+// logDelivery is the only group of an ACL that is not public; see
+// policy.PublicGrantee.
+const logDelivery = "uri=http://acs.amazonaws.com/groups/s3/LogDelivery"
+
 // validation is one that is not about parameters: what must hold, the text if
 // it does not, and the text if that cannot be told.
 type validation struct{ expression, message, fallback string }
@@ -112,7 +116,7 @@ func writePolicy(b *strings.Builder, of params.Class, resource string, also []va
 // contracts in the chart's values, as maps from the contract's name to a list.
 // The name "" stands for a contract on demand. Where the chart does not hold
 // the driver's configuration there are none, and the driver alone refuses.
-const collectGuards = `{{- $listed := list }}{{- $guards := dict "parameters" (dict) "required" (dict) "regions" (dict) "refusePublic" (dict) }}
+const collectGuards = `{{- $listed := list }}{{- $guards := dict "parameters" (dict) "required" (dict) "regions" (dict) "refusePublic" (dict) "region" (dict) "contractRegion" (dict) }}
 {{- $terms := .Values.config.contracts | default list }}
 {{- with .Values.config.onDemand }}{{- $terms = append $terms (merge (dict "name" "") .) }}{{- end }}
 {{- range $c := $terms }}
@@ -123,20 +127,24 @@ const collectGuards = `{{- $listed := list }}{{- $guards := dict "parameters" (d
 {{- if $names }}{{- $_ := set (get $guards $rule) $c.name $names }}{{- end }}
 {{- end }}
 {{- if dig "guard" "refusePublic" false $c }}{{- $_ := set (get $guards "refusePublic") $c.name (list "yes") }}{{- end }}
+{{- with dig "defaults" "bucketClass" "region" "" $c }}{{- $_ := set (get $guards "region") $c.name (list .) }}{{- end }}
+{{- with $c.region }}{{- $_ := set (get $guards "contractRegion") $c.name (list .) }}{{- end }}
 {{- end }}
 `
 
 // writeGuard writes what the contracts' guards say of a class, in the words of
-// params.Guard. What a policy document opens only the driver tells.
+// params.Guard. Only the driver tells whether a policy document is public, what a
+// contract's defaults open, and in which region a bucket is that neither the
+// class nor the contract gives one.
 func writeGuard(b *strings.Builder) {
 	of := func(rule string) string {
 		return "({{ get $guards " + strconv.Quote(rule) + " | toJson }})[?variables.contractName in variables.listed ? variables.contractName : ''].orValue([])"
 	}
-	var bucketClass, open []string
+	var bucketClass, public []string
 	for _, p := range table(params.BucketClass) {
 		bucketClass = append(bucketClass, p.Name)
 		if strings.HasPrefix(p.Name, "grant") {
-			open = append(open, fmt.Sprintf("(%s && variables.%sItems.exists(i, i.startsWith('uri=')) ? [%s] : [])", given(p.Name), p.Name, text(p.Name)))
+			public = append(public, fmt.Sprintf("(%s && variables.%sItems.exists(i, i.startsWith('uri=') && i.replace('\"', '') != %s) ? [%s] : [])", given(p.Name), p.Name, text(logDelivery), text(p.Name)))
 		}
 	}
 	slices.Sort(bucketClass)
@@ -145,14 +153,17 @@ func writeGuard(b *strings.Builder) {
 	variable(b, "allowed", of("parameters"))
 	variable(b, "other", fmt.Sprintf("variables.allowed.size() == 0 ? [] : %s.filter(k, k != 'contract' && k in variables.parameters && !(k in variables.allowed))", list(bucketClass)))
 	variable(b, "lacking", of("required")+fmt.Sprintf(".filter(k, k in %s && !(k in variables.parameters) && !(k == 'encryption' && 'kmsKey' in variables.parameters) && k != 'onDelete')", list(bucketClass)))
-	variable(b, "open", "variables.faults.size() > 0 || "+of("refusePublic")+".size() == 0 ? [] : (variables.parameters[?'acl'].orValue('private') != 'private' ? ['acl'] : [])\n+ "+strings.Join(open, "\n+ "))
+	variable(b, "public", "variables.faults.size() > 0 || "+of("refusePublic")+".size() == 0 ? [] : (variables.parameters[?'acl'].orValue('private') != 'private' ? ['acl'] : [])\n+ "+strings.Join(public, "\n+ "))
 	variable(b, "regions", of("regions"))
+	variable(b, "classRegion", "'region' in variables.parameters ? [variables.parameters['region']] : "+of("region"))
+	variable(b, "effectiveRegion", "variables.classRegion.size() > 0 ? variables.classRegion : "+of("contractRegion"))
 	variable(b, "broken", strings.Join([]string{
 		"(variables.other.size() > 0 ? ['guard.parameters: a BucketClass may not give ' + variables.other.join(', ')] : [])",
 		"(variables.lacking.size() > 0 ? ['guard.required: the BucketClass has to give ' + variables.lacking.join(', ')] : [])",
-		"(variables.open.size() > 0 ? ['guard.refusePublic: ' + variables.open.join(', ') + ' opens the bucket to everybody'] : [])",
-		"('region' in variables.parameters && variables.regions.size() > 0 && !(variables.parameters['region'] in variables.regions) ?\n" +
-			"['guard.regions: ' + strings.quote(variables.parameters['region']) + ' is not one of ' + variables.regions.join(', ')] : [])",
+		"(variables.public.size() > 0 ? ['guard.refusePublic: ' + variables.public.join(', ') + ' makes the bucket public'] : [])",
+		"(variables.regions.size() > 0 && variables.effectiveRegion.exists(r, !(r in variables.regions)) ?\n" +
+			"['guard.regions: ' + (variables.classRegion.size() > 0 ? strings.quote(variables.effectiveRegion[0]) : 'the class has no region, and the default, ' + strings.quote(variables.effectiveRegion[0]) + ',')\n" +
+			"+ ' is not one of ' + variables.regions.join(', ')] : [])",
 	}, "\n+ "))
 }
 

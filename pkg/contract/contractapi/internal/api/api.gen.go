@@ -167,11 +167,12 @@ func (e ProblemCode) Valid() bool {
 	}
 }
 
-// BucketAccess defines model for BucketAccess.
+// BucketAccess The S3 actions of each are those of the driver's access modes (proto-docs/parameters.md)
 type BucketAccess string
 
 // BucketGrant defines model for BucketGrant.
 type BucketGrant struct {
+	// Access The S3 actions of each are those of the driver's access modes (proto-docs/parameters.md)
 	Access BucketAccess `json:"access"`
 
 	// Actions S3 actions such as s3:GetObject, of those that the access allows; absent = all of them
