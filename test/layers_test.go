@@ -37,6 +37,7 @@ var levels = map[string]int{
 	"pkg/params/admission": 3,
 	"pkg/policy":           3,
 
+	"pkg/journal/filestore":    4,
 	"pkg/journal/secrets":      4,
 	"pkg/journal/journaltest":  4,
 	"pkg/bucket":               4,

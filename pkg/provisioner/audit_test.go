@@ -12,6 +12,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/filestore"
 )
 
 // emptyService has no contract, or one with keys and nothing else.
@@ -42,7 +43,7 @@ var teamA = cosi.ContractID{Backend: "main", Contract: "team-a"}
 
 func over(t *testing.T, service contract.Provider) *Provisioner {
 	t.Helper()
-	store, err := journal.OpenFile(filepath.Join(t.TempDir(), "journal"), nil)
+	store, err := filestore.Open(t.Context(), filepath.Join(t.TempDir(), "journal"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

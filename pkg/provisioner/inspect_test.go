@@ -11,6 +11,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/filestore"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
@@ -58,7 +59,7 @@ func TestInspectAccount(t *testing.T) {
 		"gone elsewhere":    {false, true, map[string]bool{"other": true}, []Finding{{What: "key", Why: keyIsLeft}}, 0},
 		"stopped":           {true, true, map[string]bool{"ck1": false}, []Finding{{What: "key-inactive", Why: inactiveIsLeft}}, 0},
 	} {
-		store, err := journal.OpenFile(filepath.Join(t.TempDir(), "journal"), nil)
+		store, err := filestore.Open(t.Context(), filepath.Join(t.TempDir(), "journal"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +132,7 @@ func TestInspectChangedKey(t *testing.T) {
 		"the service cannot tell": {repair: true, keys: map[string]bool{"ck1": true}, fails: fault.New(fault.Unsupported, "no such call")},
 		"stopped, and cannot":     {repair: true, keys: map[string]bool{"ck1": false}, want: []Finding{{What: "key-inactive", Why: inactiveIsLeft}}},
 	} {
-		store, err := journal.OpenFile(filepath.Join(t.TempDir(), "journal"), nil)
+		store, err := filestore.Open(t.Context(), filepath.Join(t.TempDir(), "journal"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
