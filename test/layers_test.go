@@ -44,6 +44,7 @@ var levels = map[string]int{
 	"pkg/contract/iam":         4,
 	"pkg/contract/memory":      4,
 
+	"pkg/journal/filestore":     5,
 	"pkg/journal/secrets":       5,
 	"pkg/journal/journaltest":   5,
 	"pkg/keys":                  5,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/filestore"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 	"github.com/contract-cosi/contract-cosi-driver/test/kubefake"
 )
@@ -18,7 +19,7 @@ const planted = "planted-secret-of-a-key"
 // fillJournal writes a contract, a bucket and a key into a journal's file.
 func fillJournal(t *testing.T, path string) {
 	t.Helper()
-	store, err := journal.OpenFile(path, nil)
+	store, err := filestore.Open(t.Context(), path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/filestore"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
 )
 
@@ -73,7 +74,7 @@ type world struct {
 
 func newWorld(t testing.TB, buckets int, s config.Drift) *world {
 	t.Helper()
-	store, err := journal.OpenFile(filepath.Join(t.TempDir(), "journal"), nil)
+	store, err := filestore.Open(t.Context(), filepath.Join(t.TempDir(), "journal"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,6 +250,8 @@ func TestMemory(t *testing.T) {
 }
 
 type silent struct{ Inspector }
+
+func (silent) Tend(context.Context, journal.Key) error { return nil }
 
 func (silent) InspectBucket(context.Context, cosi.BucketID, bool) ([]provisioner.Finding, error) {
 	return nil, nil

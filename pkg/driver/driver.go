@@ -24,6 +24,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/drift"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/filestore"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/secrets"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
@@ -230,7 +231,7 @@ func OpenJournal(ctx context.Context, c *config.Config, m *metrics.Metrics) (Jou
 	if _, err := os.Stat(c.Journal.File); errors.Is(err, fs.ErrNotExist) {
 		klog.FromContext(ctx).Info("There is no journal yet; beginning one. If this driver has run before, stop it and restore its journal", "file", c.Journal.File)
 	}
-	return journal.OpenFile(c.Journal.File, m.JournalWrite)
+	return filestore.Open(ctx, c.Journal.File, m.JournalWrite)
 }
 
 // checkTerms refuses terms that their backend cannot meet.

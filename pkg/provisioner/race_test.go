@@ -4,8 +4,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -272,7 +270,7 @@ func lifeWithFault(t *testing.T, secrets memory.Secrets, shared bool, f fate, at
 	w.must("inspect", again(func() error { return w.inspect(p) }))
 	w.must("delete", again(func() error { return w.delete(p, "data") }))
 	w.must("inspect", again(func() error { return w.inspect(p) }))
-	if n := slices.Collect(maps.Keys(w.store.entries)); len(n) > 0 || len(w.service.Keys()) > 0 || len(w.service.Buckets()) > 0 || len(w.service.Contracts()) > 0 {
+	if n := w.store.keys(); len(n) > 0 || len(w.service.Keys()) > 0 || len(w.service.Buckets()) > 0 || len(w.service.Contracts()) > 0 {
 		w.fail("left: records %v, keys %v, buckets %v, contracts %v", n, w.service.Keys(), w.service.Buckets(), w.service.Contracts())
 	}
 	return w.sched.steps

@@ -158,7 +158,7 @@ func TestForgetAndOpenAgain(t *testing.T) {
 	for what, lose := range map[string]func(w *world){
 		"contract": func(w *world) { w.service.DropContract(team) },
 		"key":      func(w *world) { w.service.DropKeys(team, cosi.ContractSlot) },
-		"record":   func(w *world) { delete(w.store.entries, journal.Key{Kind: journal.Contracts, ID: teamID.String()}) },
+		"record":   func(w *world) { w.store.lose(journal.Key{Kind: journal.Contracts, ID: teamID.String()}) },
 	} {
 		for _, restart := range []bool{false, true} {
 			in(t, memory.Once, false, func(w *world, p *process) {
@@ -183,7 +183,7 @@ func TestDeleteWithoutTheContractsRecord(t *testing.T) {
 	t.Parallel()
 	in(t, memory.Chosen, false, func(w *world, p *process) {
 		w.must("create", func() error { return w.create(p, "data", nil) })
-		delete(w.store.entries, journal.Key{Kind: journal.Contracts, ID: teamID.String()})
+		w.store.lose(journal.Key{Kind: journal.Contracts, ID: teamID.String()})
 		p = w.start()
 		w.kind("delete", w.delete(p, "data"), "")
 		if len(w.service.Buckets()) > 0 {
@@ -211,7 +211,7 @@ func TestFoundInAnotherRegion(t *testing.T) {
 	in(t, memory.Chosen, false, func(w *world, p *process) {
 		w.service.AddRegion("eu-1")
 		w.must("create", func() error { return w.create(p, "data", map[string]string{"region": "eu-1"}) })
-		w.store.entries = map[journal.Key]journal.Entry{}
+		w.store.lose()
 		p = w.start()
 		w.kind("create elsewhere", w.create(p, "data", map[string]string{"region": "us-east-1"}), fault.Mismatch, "eu-1")
 		w.kind("create again", w.create(p, "data", map[string]string{"region": "eu-1"}), "")
@@ -225,7 +225,7 @@ func TestGrantAfterALostJournal(t *testing.T) {
 	in(t, memory.Once, false, func(w *world, p *process) {
 		w.must("create", func() error { return w.create(p, "data", nil) })
 		w.service.MakeBucket("by-hand", team, "us-east-1")
-		w.store.entries = map[journal.Key]journal.Entry{}
+		w.store.lose()
 		p = w.start()
 		key, err := w.grant(p, "ba-1", "data")
 		w.kind("grant", err, "")
@@ -283,8 +283,8 @@ func TestCancellingThatFails(t *testing.T) {
 		}
 		w.sched.plan = nil
 		w.must("inspect", func() error { return w.inspect(p) })
-		if len(w.service.Contracts())+len(w.store.entries) > 0 {
-			w.fail("contracts %v, records %v are left", w.service.Contracts(), w.store.entries)
+		if len(w.service.Contracts())+len(w.store.keys()) > 0 {
+			w.fail("contracts %v, records %v are left", w.service.Contracts(), w.store.keys())
 		}
 	})
 }
@@ -296,8 +296,8 @@ func TestFailedCreateLeavesNothing(t *testing.T) {
 	in(t, memory.Chosen, false, func(w *world, p *process) {
 		w.terms[team] = config.Terms{Listed: team, Backend: backend, OnLastBucket: config.Cancel}
 		w.kind("create", w.create(p, "data", map[string]string{"websiteIndex": "index.html"}), fault.Unsupported, "website")
-		if len(w.service.Contracts())+len(w.service.Buckets())+len(w.store.entries) > 0 {
-			w.fail("contracts %v, buckets %v, records %v are left", w.service.Contracts(), w.service.Buckets(), w.store.entries)
+		if len(w.service.Contracts())+len(w.service.Buckets())+len(w.store.keys()) > 0 {
+			w.fail("contracts %v, buckets %v, records %v are left", w.service.Contracts(), w.service.Buckets(), w.store.keys())
 		}
 	})
 }
@@ -307,13 +307,13 @@ func TestRefusedGrantLeavesNothing(t *testing.T) {
 	t.Parallel()
 	in(t, memory.Once, false, func(w *world, p *process) {
 		w.must("create", func() error { return w.create(p, "data", nil) })
-		before := len(w.store.entries)
+		before := len(w.store.keys())
 		p.refuse = "IssueKey"
 		_, err := w.grant(p, "ba-1", "data")
 		w.kind("grant", err, fault.LimitExceeded)
 		p.refuse = ""
-		if len(w.service.Keys()) != 1 || len(w.store.entries) != before {
-			w.fail("keys %v, records %v", w.service.Keys(), w.store.entries)
+		if len(w.service.Keys()) != 1 || len(w.store.keys()) != before {
+			w.fail("keys %v, records %v", w.service.Keys(), w.store.keys())
 		}
 	})
 }
@@ -383,8 +383,8 @@ func TestSuspendedByItsTerms(t *testing.T) {
 	in(t, memory.Chosen, false, func(w *world, p *process) {
 		w.terms[team] = config.Terms{Listed: team, Backend: backend, Suspend: true}
 		w.kind("create", w.create(p, "data", nil), fault.FailedPrecondition, "suspended by its terms")
-		if len(w.service.Contracts())+len(w.store.entries) > 0 {
-			w.fail("contracts %v, records %v", w.service.Contracts(), w.store.entries)
+		if len(w.service.Contracts())+len(w.store.keys()) > 0 {
+			w.fail("contracts %v, records %v", w.service.Contracts(), w.store.keys())
 		}
 	})
 }
@@ -642,7 +642,7 @@ func TestAudit(t *testing.T) {
 }
 
 func (w *world) forget(kind journal.RecordKind, name string) {
-	delete(w.store.entries, journal.Key{Kind: kind, ID: teamID.String() + "." + name})
+	w.store.lose(journal.Key{Kind: kind, ID: teamID.String() + "." + name})
 }
 
 // Random calls on a few buckets and accesses by two drivers, with faults at

@@ -56,7 +56,7 @@ const (
 
 func newWorld(t testing.TB, secrets memory.Secrets, shared bool, seed uint64) *world {
 	w := &world{
-		TB: t, service: memory.New(secrets, shared), store: &memoryStore{entries: map[journal.Key]journal.Entry{}}, writer: &turns{},
+		TB: t, service: memory.New(secrets, shared), store: &memoryStore{index: journal.NewIndex()}, writer: &turns{},
 		rand:  rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // a seed that is printed is what this is for
 		terms: map[string]config.Terms{team: {Listed: team, Backend: backend, OnLastBucket: config.Keep}},
 	}
@@ -91,7 +91,7 @@ func (w *world) start() *process {
 			},
 		}},
 		Terms:    func(name string) (config.Terms, bool) { t, ok := w.terms[name]; return t, ok },
-		Journal:  journal.New(&line2store{w.store, p}),
+		Journal:  journal.New(&memoryLine{w.store, p}),
 		Writer:   &turn{w.writer, p},
 		Recorder: silent{},
 	})
@@ -362,32 +362,26 @@ func (w *world) drain() {
 // memoryStore is a journal that several processes share.
 type memoryStore struct {
 	mu      sync.Mutex
-	version int
-	entries map[journal.Key]journal.Entry
+	version uint64
+	index   *journal.Index
 }
 
-// line2store is the store as one process reaches it: reads cost nothing, writes
+// memoryLine is the store as one process reaches it: reads cost nothing, writes
 // are steps.
-type line2store struct {
+type memoryLine struct {
 	*memoryStore
 	p *process
 }
 
-func (s *line2store) Get(_ context.Context, key journal.Key) (journal.Entry, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e, ok := s.entries[key]
-	if !ok {
-		return e, fault.New(fault.NotFound, "journal has no record %s", key)
-	}
-	return e, nil
+func (s *memoryLine) Get(_ context.Context, key journal.Key) (journal.Entry, error) {
+	return s.index.Get(key)
 }
+func (s *memoryLine) Index(context.Context) (*journal.Index, error) { return s.index, nil }
+func (s *memoryLine) Refresh(context.Context, journal.Key) error    { return nil }
+func (s *memoryLine) Sync(context.Context, journal.Key) error       { return nil }
+func (s *memoryLine) Check(context.Context) error                   { return nil }
 
-func (s *line2store) Refresh(context.Context, journal.Key) error { return nil }
-func (s *line2store) Sync(context.Context, journal.Key) error    { return nil }
-func (s *line2store) Check(context.Context) error                { return nil }
-
-func (s *line2store) write(ctx context.Context, name string, do func() error) error {
+func (s *memoryLine) write(ctx context.Context, name string, do func() error) error {
 	return s.p.step(ctx, "journal "+name, func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -395,86 +389,63 @@ func (s *line2store) write(ctx context.Context, name string, do func() error) er
 	})
 }
 
-func (s *line2store) put(e journal.Entry) journal.Entry {
-	s.version++
-	e.Version = strconv.Itoa(s.version)
-	s.entries[e.Key] = e
-	return e
+// changed reports whether an entry is another than the one that was read.
+func (s *memoryStore) changed(e journal.Entry) bool {
+	have, _ := s.index.Get(e.Key)
+	return have.Version != e.Version
 }
 
-func (s *line2store) Create(ctx context.Context, e journal.Entry) (out journal.Entry, err error) {
-	err = s.write(ctx, "create "+string(e.Key.Kind), func() error {
-		if _, ok := s.entries[e.Key]; ok {
-			return fault.New(fault.Mismatch, "journal record %s is there already", e.Key)
+func (s *memoryLine) Put(ctx context.Context, e journal.Entry) (uint64, error) {
+	name := "create " + string(e.Key.Kind)
+	if e.Version != 0 {
+		name = "update " + string(e.Key.Kind)
+	}
+	err := s.write(ctx, name, func() error {
+		if s.changed(e) {
+			return journal.LostRace(e)
 		}
-		out = s.put(e)
+		s.version++
+		e.Version = s.version
+		s.index.Put(e)
 		return nil
 	})
-	return out, err
+	return e.Version, err
 }
 
-func (s *line2store) Update(ctx context.Context, e journal.Entry) (out journal.Entry, err error) {
-	err = s.write(ctx, "update "+string(e.Key.Kind), func() error {
-		if s.entries[e.Key].Version != e.Version {
-			return fault.New(fault.Mismatch, "journal record %s has changed meanwhile", e.Key)
-		}
-		out = s.put(e)
-		return nil
-	})
-	return out, err
-}
-
-func (s *line2store) Delete(ctx context.Context, entries ...journal.Entry) error {
+func (s *memoryLine) Delete(ctx context.Context, entries ...journal.Entry) error {
 	return s.write(ctx, "delete", func() error {
 		for _, e := range entries {
-			if have, ok := s.entries[e.Key]; ok && have.Version != e.Version {
-				return fault.New(fault.Mismatch, "journal record %s has changed meanwhile", e.Key)
+			if have, err := s.index.Get(e.Key); err == nil && have.Version != e.Version {
+				return journal.LostRace(e)
 			}
 		}
 		for _, e := range entries {
-			delete(s.entries, e.Key)
+			s.index.Remove(e.Key)
 		}
 		return nil
 	})
 }
 
-func (s *line2store) Dependents(_ context.Context, key journal.Key, _ int) (out []journal.Entry, _ error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, e := range s.entries {
-		if slices.Contains(e.Refs, key) {
-			out = append(out, e)
-		}
+// lose drops records as the loss of a journal does: all of them, or one.
+func (s *memoryStore) lose(keys ...journal.Key) {
+	for _, key := range keys {
+		s.index.Remove(key)
 	}
-	slices.SortFunc(out, func(a, b journal.Entry) int { return strings.Compare(a.Key.ID, b.Key.ID) })
-	return out, nil
-}
-
-func (s *line2store) Count(_ context.Context, kind journal.RecordKind) (n int, _ error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key := range s.entries {
-		if key.Kind == kind {
-			n++
-		}
+	if len(keys) == 0 {
+		s.index = journal.NewIndex()
 	}
-	return n, nil
 }
 
-func (s *line2store) Walk(_ context.Context, after journal.Place, limit int) ([]journal.Place, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return journal.Next(maps.Keys(s.entries), after, limit), nil
-}
-
-func (s *line2store) All(context.Context) ([]journal.Entry, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.entries)), nil
+// keys are those of all records.
+func (s *memoryStore) keys() (out []journal.Key) {
+	for _, p := range s.index.Walk(journal.Place{}, 1000) {
+		out = append(out, p.Key)
+	}
+	return out
 }
 
 // records are the journal's, without a step.
-func (w *world) records() *journal.Journal { return journal.New(&line2store{w.store, nil}) }
+func (w *world) records() *journal.Journal { return journal.New(&memoryLine{w.store, nil}) }
 
 func bucketID(name string) string { return backend + "." + team + "." + name }
 func accessID(name string) string { return backend + "." + team + "." + name }

@@ -95,30 +95,26 @@ func (c *client) once(ctx context.Context, call string, do func(context.Context)
 }
 
 func (c *client) get(ctx context.Context, name string) (*corev1.Secret, error) {
-	out := &corev1.Secret{}
-	err := c.once(ctx, "get", func(ctx context.Context) error {
-		return c.request(c.rest.Get()).Name(name).Do(ctx).Into(out)
-	})
-	return out, err
+	return c.secret(ctx, "get", c.rest.Get().Name(name))
 }
 
-func (c *client) create(ctx context.Context, s *corev1.Secret, options metav1.CreateOptions) (*corev1.Secret, error) {
-	out := &corev1.Secret{}
-	err := c.once(ctx, "create", func(ctx context.Context) error {
-		r := c.request(c.rest.Post())
-		if len(options.DryRun) > 0 {
-			r = r.Param("dryRun", options.DryRun[0])
-		}
-		return r.Body(s).Do(ctx).Into(out)
-	})
-	return out, err
+// write creates a Secret, or replaces it if it has a resourceVersion. A dry run
+// does all but that.
+func (c *client) write(ctx context.Context, s *corev1.Secret, dry bool) (*corev1.Secret, error) {
+	call, r := "create", c.rest.Post()
+	if s.ResourceVersion != "" {
+		call, r = "update", c.rest.Put().Name(s.Name)
+	}
+	if dry {
+		r.Param("dryRun", metav1.DryRunAll)
+	}
+	return c.secret(ctx, call, r.Body(s))
 }
 
-func (c *client) update(ctx context.Context, s *corev1.Secret) (*corev1.Secret, error) {
+// secret makes a call that a Secret answers.
+func (c *client) secret(ctx context.Context, call string, r *rest.Request) (*corev1.Secret, error) {
 	out := &corev1.Secret{}
-	err := c.once(ctx, "update", func(ctx context.Context) error {
-		return c.request(c.rest.Put()).Name(s.Name).Body(s).Do(ctx).Into(out)
-	})
+	err := c.once(ctx, call, func(ctx context.Context) error { return c.request(r).Do(ctx).Into(out) })
 	return out, err
 }
 
@@ -129,8 +125,9 @@ func (c *client) remove(ctx context.Context, name string, p metav1.Preconditions
 	})
 }
 
-// list returns all Secrets that a selector names, as of the returned version.
-func (c *client) list(ctx context.Context, labels string) (items []corev1.Secret, version string, err error) {
+// list passes on all Secrets that a selector names, page by page, as of the
+// returned version.
+func (c *client) list(ctx context.Context, labels string, each func(*corev1.Secret) error) (version string, err error) {
 	for next := ""; ; {
 		page := &corev1.SecretList{}
 		err := c.once(ctx, "list", func(ctx context.Context) error {
@@ -141,13 +138,13 @@ func (c *client) list(ctx context.Context, labels string) (items []corev1.Secret
 			}
 			return r.Do(ctx).Into(page)
 		})
-		if err != nil {
-			return nil, "", err
+		for i := range page.Items {
+			err = errors.Join(err, each(&page.Items[i]))
 		}
-		items, version, next = append(items, page.Items...), page.ResourceVersion, page.Continue
-		if next == "" {
-			return items, version, nil
+		if err != nil || page.Continue == "" {
+			return page.ResourceVersion, err
 		}
+		next = page.Continue
 	}
 }
 

@@ -41,9 +41,11 @@ import (
 	"crypto/rand"
 	"errors"
 	mathrand "math/rand/v2"
+	"strconv"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -106,12 +108,12 @@ func Open(ctx context.Context, kubeconfig string, c Config) (*Store, error) {
 
 // OpenAt is Open for a known API server.
 func OpenAt(ctx context.Context, at *rest.Config, c Config) (*Store, error) {
-	nobody := func(string, error) {}
+	ignore := func(string, error) {}
 	if c.Wrote == nil {
-		c.Wrote = nobody
+		c.Wrote = ignore
 	}
 	if c.Called == nil {
-		c.Called = nobody
+		c.Called = ignore
 	}
 	client, err := newClient(at, c.Namespace, c.Called)
 	if err != nil {
@@ -138,53 +140,22 @@ func (s *Store) Close() error {
 
 // Get implements journal.Store.
 func (s *Store) Get(ctx context.Context, key journal.Key) (journal.Entry, error) {
-	if err := s.ready(ctx); err != nil {
+	index, err := s.Index(ctx)
+	if err != nil {
 		return journal.Entry{}, err
 	}
-	r, ok := s.cache.get(nameOf(s.Owner, key))
-	if !ok {
-		return journal.Entry{}, fault.New(fault.NotFound, "journal has no record %s", key)
+	e, err := index.Get(key)
+	if fault.Is(err, fault.NotFound) {
+		if stray, _ := index.Get(strayOf(s.Owner, nameOf(s.Owner, key))); stray.Damage != nil {
+			return stray, stray.Damage
+		}
 	}
-	return r.Entry, r.damage
-}
-
-// Dependents implements journal.Store.
-func (s *Store) Dependents(ctx context.Context, key journal.Key, limit int) ([]journal.Entry, error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	return s.cache.dependentsOf(key, limit), nil
-}
-
-// Count implements journal.Store. It does not wait.
-func (s *Store) Count(_ context.Context, kind journal.RecordKind) (int, error) {
-	select {
-	case <-s.cache.filled:
-		return s.cache.count(kind), nil
-	default:
-		return 0, s.unread()
-	}
-}
-
-// Walk implements journal.Store.
-func (s *Store) Walk(ctx context.Context, after journal.Place, limit int) ([]journal.Place, error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	return s.cache.walk(after, limit), nil
-}
-
-// All implements journal.Store.
-func (s *Store) All(ctx context.Context) ([]journal.Entry, error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	return s.cache.all()
+	return e, err
 }
 
 // Refresh implements journal.Store: one GET.
 func (s *Store) Refresh(ctx context.Context, key journal.Key) error {
-	if err := s.ready(ctx); err != nil {
+	if _, err := s.Index(ctx); err != nil {
 		return err
 	}
 	_, err := s.read(ctx, key)
@@ -197,14 +168,13 @@ func (s *Store) Refresh(ctx context.Context, key journal.Key) error {
 // Sync implements journal.Store: it waits until the watch has brought this
 // process's own last write of key, and should it be slow, lists.
 func (s *Store) Sync(ctx context.Context, key journal.Key) error {
-	if err := s.ready(ctx); err != nil {
+	if _, err := s.Index(ctx); err != nil {
 		return err
 	}
-	name := nameOf(s.Owner, key)
 	slow := time.NewTimer(behind)
 	defer slow.Stop()
 	for {
-		news, current := s.cache.upTo(name)
+		news, current := s.cache.upTo(key)
 		if current {
 			return nil
 		}
@@ -221,21 +191,18 @@ func (s *Store) Sync(ctx context.Context, key journal.Key) error {
 	}
 }
 
-// ready waits a while for the first list.
-func (s *Store) ready(ctx context.Context) error {
-	select {
-	case <-s.cache.filled:
-		return nil
-	default:
+// Index implements journal.Store. It waits for the first list.
+func (s *Store) Index(ctx context.Context) (*journal.Index, error) {
+	if !s.cache.isFilled() {
+		ctx, cancel := context.WithTimeout(ctx, startup)
+		defer cancel()
+		select {
+		case <-s.cache.filled:
+		case <-ctx.Done():
+			return nil, s.unread()
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, startup)
-	defer cancel()
-	select {
-	case <-s.cache.filled:
-		return nil
-	case <-ctx.Done():
-		return s.unread()
-	}
+	return s.cache.index, nil
 }
 
 func (s *Store) unread() error {
@@ -247,9 +214,7 @@ func (s *Store) unread() error {
 // Check implements journal.Store. Whether the server takes writes is tried
 // with one that leaves nothing behind, unless the last write has shown it.
 func (s *Store) Check(ctx context.Context) error {
-	select {
-	case <-s.cache.filled:
-	default:
+	if !s.cache.isFilled() {
 		return s.unread()
 	}
 	s.mu.Lock()
@@ -261,11 +226,11 @@ func (s *Store) Check(ctx context.Context) error {
 	if !unproven {
 		return nil
 	}
-	probe, err := secretOf(s.Namespace, s.Owner, record{Entry: journal.Entry{Key: journal.Key{Kind: "probe", ID: "write"}, Value: []byte("{}")}, write: rand.Text()})
+	probe, err := secretOf(s.Namespace, s.Owner, rand.Text(), journal.Entry{Key: journal.Key{Kind: journal.Probe, ID: "write"}, Value: []byte("{}")})
 	if err != nil {
 		return err
 	}
-	_, err = s.client.create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	_, err = s.client.write(ctx, probe, true)
 	s.proven(err)
 	return fault.In(err, "the journal cannot be written")
 }
@@ -275,17 +240,6 @@ func (s *Store) proven(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unproven = err != nil && !fault.Is(err, fault.Mismatch)
-}
-
-// Create implements journal.Store.
-func (s *Store) Create(ctx context.Context, e journal.Entry) (journal.Entry, error) {
-	e.Version = ""
-	return s.write(ctx, "create", e, "is there already")
-}
-
-// Update implements journal.Store.
-func (s *Store) Update(ctx context.Context, e journal.Entry) (journal.Entry, error) {
-	return s.write(ctx, "update", e, "has changed meanwhile")
 }
 
 // Delete implements journal.Store, one record after the other.
@@ -301,70 +255,71 @@ func (s *Store) Delete(ctx context.Context, entries ...journal.Entry) error {
 	return err
 }
 
-// write creates a record, or replaces the one whose version it carries.
-func (s *Store) write(ctx context.Context, operation string, e journal.Entry, lostRace string) (journal.Entry, error) {
-	out, err := s.tryWrite(ctx, e)
+// Put implements journal.Store.
+func (s *Store) Put(ctx context.Context, e journal.Entry) (version uint64, err error) {
+	operation := "update"
+	if e.Version == 0 {
+		operation = "create"
+	}
+	r, err := s.write(ctx, e)
 	if fault.Is(err, fault.Mismatch) {
-		err = fault.Wrap(fault.Mismatch, err, "journal record %s %s", e.Key, lostRace)
+		err = journal.LostRace(e)
 	} else {
 		err = fault.In(err, "journal record %s", e.Key)
 	}
 	s.proven(err)
 	s.Wrote(operation, err)
-	return out, err
+	return r.Version, err
 }
 
-func (s *Store) tryWrite(ctx context.Context, e journal.Entry) (journal.Entry, error) {
-	wanted := record{Entry: e, write: rand.Text()}
-	secret, err := secretOf(s.Namespace, s.Owner, wanted)
+// write creates a record, or replaces the one whose version it carries.
+func (s *Store) write(ctx context.Context, e journal.Entry) (r record, err error) {
+	mark := rand.Text()
+	secret, err := secretOf(s.Namespace, s.Owner, mark, e)
 	if err != nil {
-		return e, err
+		return r, err
 	}
-	written := secret
-	err = s.repeat(ctx, func() (err error) {
-		if e.Version == "" {
-			written, err = s.client.create(ctx, secret, metav1.CreateOptions{})
-		} else if written, err = s.client.update(ctx, secret); fault.Is(err, fault.NotFound) {
-			err = fault.As(fault.Mismatch, err)
+	err = s.repeat(ctx, func() error {
+		written, err := s.client.write(ctx, secret, false)
+		if err == nil {
+			r, err = recordOf(s.Owner, written)
 		}
 		return err
 	})
 	switch {
 	case err == nil:
-		r, err := recordOf(s.Owner, written)
-		if err != nil {
-			return e, err
-		}
-		s.cache.keep(secret.Name, r)
-		return r.Entry, r.damage
+		s.cache.keep(r)
+		return r, r.Damage
+	case fault.Is(err, fault.NotFound) && e.Version != 0:
+		err = fault.As(fault.Mismatch, err)
 	case !fault.Is(err, fault.Mismatch):
-		return e, err
+		return r, err
 	}
-	// Somebody was faster, or this very write was done and its answer lost. If
+	// Another was faster, or this very write was done and its answer lost. If
 	// both, what counts for the caller is what stands there.
 	have, readErr := s.read(ctx, e.Key)
 	switch {
-	case readErr == nil && have.write == wanted.write:
-		return have.Entry, nil
+	case readErr == nil && have.write == mark:
+		return have, nil
 	case readErr != nil && !fault.Is(readErr, fault.NotFound):
-		return e, readErr
+		return r, readErr
 	}
-	return e, err
+	return r, err
 }
 
 // remove deletes a record that is as it was read. To repeat that is safe: no
 // resourceVersion comes twice.
 func (s *Store) remove(ctx context.Context, e journal.Entry) error {
-	if e.Version == "" { // it was never written
+	if e.Version == 0 { // it was never written
 		return nil
 	}
-	name := nameOf(s.Owner, e.Key)
+	name, version := nameOf(s.Owner, e.Key), strconv.FormatUint(e.Version, 10)
 	err := s.repeat(ctx, func() error {
-		return s.client.remove(ctx, name, metav1.Preconditions{ResourceVersion: &e.Version})
+		return s.client.remove(ctx, name, metav1.Preconditions{ResourceVersion: &version})
 	})
 	switch {
 	case err == nil || fault.Is(err, fault.NotFound):
-		s.cache.forget(name, func(r record) bool { return r.Version == e.Version })
+		s.cache.forget(e.Key, e.Version)
 		return nil
 	case !fault.Is(err, fault.Mismatch):
 		return fault.In(err, "journal record %s", e.Key)
@@ -375,14 +330,14 @@ func (s *Store) remove(ctx context.Context, e journal.Entry) error {
 	case readErr != nil && !fault.Is(readErr, fault.Internal):
 		return fault.In(readErr, "journal record %s", e.Key)
 	}
-	return fault.Wrap(fault.Mismatch, err, "journal record %s has changed meanwhile", e.Key)
+	return journal.LostRace(e)
 }
 
 // read gets a record from the server into the cache. What is damaged comes
 // back as an error.
 func (s *Store) read(ctx context.Context, key journal.Key) (record, error) {
 	name := nameOf(s.Owner, key)
-	before, had := s.cache.get(name)
+	before, _ := s.cache.index.Get(key)
 	var r record
 	err := s.repeat(ctx, func() error {
 		secret, err := s.client.get(ctx, name)
@@ -393,10 +348,10 @@ func (s *Store) read(ctx context.Context, key journal.Key) (record, error) {
 	})
 	switch {
 	case err == nil:
-		s.cache.keep(name, r)
-		return r, r.damage
-	case fault.Is(err, fault.NotFound) && had:
-		s.cache.forget(name, func(now record) bool { return now.revision == before.revision })
+		s.cache.keep(r)
+		return r, r.Damage
+	case fault.Is(err, fault.NotFound):
+		s.cache.forget(key, before.Version)
 	}
 	return r, err
 }
@@ -436,18 +391,14 @@ func (s *Store) selector() string { return ownerLabel + "=" + ownerMark(s.Owner)
 func (s *Store) list(ctx context.Context) (version string, err error) {
 	s.listing.Lock()
 	defer s.listing.Unlock()
-	begun := s.cache.beginList()
-	items, version, err := s.client.list(ctx, s.selector())
+	begun, records := s.cache.beginList(), map[journal.Key]record{}
+	version, err = s.client.list(ctx, s.selector(), func(secret *corev1.Secret) error {
+		r, err := recordOf(s.Owner, secret)
+		records[r.Key] = r
+		return err
+	})
 	if err != nil {
 		return "", err
-	}
-	records := make(map[string]record, len(items))
-	for i := range items {
-		r, err := recordOf(s.Owner, &items[i])
-		if err != nil {
-			return "", err
-		}
-		records[items[i].Name] = r
 	}
 	return version, s.cache.replace(begun, version, records)
 }

@@ -3,6 +3,7 @@ package secrets_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -33,8 +34,10 @@ func open(t testing.TB, s *kubefake.Server, owner string) *secrets.Store {
 	return store
 }
 
-func bucketID(n int) cosi.BucketID {
-	return cosi.BucketID{ContractID: cosi.ContractID{Backend: "main", Contract: "team-a"}, Bucket: fmt.Sprintf("bucket-%d", n)}
+func bucketID(n int) cosi.BucketID { return bucketOf(fmt.Sprintf("bucket-%d", n)) }
+
+func bucketOf(name string) cosi.BucketID {
+	return cosi.BucketID{ContractID: cosi.ContractID{Backend: "main", Contract: "team-a"}, Bucket: name}
 }
 
 func must(t testing.TB, err error) {
@@ -55,19 +58,24 @@ func eventually(t testing.TB, what string, is func() bool) {
 }
 
 func TestStore(t *testing.T) {
-	suite := func(prepare func(*kubefake.Server)) journaltest.Harness {
-		return journaltest.Harness{Shared: true, Place: func(t *testing.T) func() (journaltest.Store, error) {
+	run := func(t *testing.T, prepare func(*kubefake.Server)) {
+		journaltest.Run(t, func(t *testing.T) func() (journaltest.Store, error) {
 			s := kubefake.Start(t)
 			prepare(s)
 			return func() (journaltest.Store, error) {
 				return secrets.OpenAt(t.Context(), s.Config(), secrets.Config{Namespace: kubefake.Namespace, Owner: owner})
 			}
-		}}
+		})
+		shared(t, func(t *testing.T) func() *journal.Journal {
+			s := kubefake.Start(t)
+			prepare(s)
+			return func() *journal.Journal { return journal.New(open(t, s, owner)) }
+		})
 	}
-	t.Run("healthy", func(t *testing.T) { journaltest.Run(t, suite(func(*kubefake.Server) {})) })
+	t.Run("healthy", func(t *testing.T) { run(t, func(*kubefake.Server) {}) })
 	// Every fifth write is done and its answer lost; every seventh call finds no server.
 	t.Run("lost answers", func(t *testing.T) {
-		journaltest.Run(t, suite(func(s *kubefake.Server) {
+		run(t, func(s *kubefake.Server) {
 			writes, calls := 0, 0
 			s.Inject(func(verb, _ string) kubefake.Fault {
 				if calls++; verb != "watch" && calls%7 == 0 {
@@ -80,11 +88,11 @@ func TestStore(t *testing.T) {
 				}
 				return kubefake.Fault{}
 			})
-		}))
+		})
 	})
 	// The watch is cut, and what it missed forgotten, every few milliseconds.
 	t.Run("broken watches", func(t *testing.T) {
-		journaltest.Run(t, suite(func(s *kubefake.Server) {
+		run(t, func(s *kubefake.Server) {
 			stop := make(chan struct{})
 			t.Cleanup(func() { close(stop) })
 			go func() {
@@ -101,7 +109,7 @@ func TestStore(t *testing.T) {
 					}
 				}
 			}()
-		}))
+		})
 	})
 }
 
@@ -295,18 +303,77 @@ func TestDamagedSecret(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := kubefake.Start(t)
-			must(t, journal.New(open(t, s, owner)).SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)}))
-			s.Edit(s.Secrets()[0].Name, edit)
-			j := journal.New(open(t, s, owner))
-			err := j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)})
-			if !fault.Is(err, fault.Internal) || !strings.Contains(err.Error(), "is not a journal record of this driver") {
-				t.Errorf("a write over it: %v", err)
-			}
-			if _, err := j.Fresh().Bucket(t.Context(), bucketID(1)); !fault.Is(err, fault.Internal) {
-				t.Errorf("a read: %v", err)
+			for _, id := range []cosi.BucketID{bucketID(1), bucketOf("a.-b")} { // whose Secret's name holds a hash
+				s := kubefake.Start(t)
+				follower := journal.New(open(t, s, owner))
+				writer := journal.New(open(t, s, owner))
+				b := &journal.Bucket{ID: id}
+				must(t, writer.SaveBucket(t.Context(), b))
+				must(t, writer.SaveBucket(t.Context(), &journal.Bucket{ID: bucketOf("other")}))
+				if _, err := follower.Fresh().Bucket(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+				secret := s.Secrets()[0]
+				s.Edit(secret.Name, edit)
+				store := open(t, s, owner)
+				j := journal.New(store)
+				if name != "no label" { // by which it is found
+					if _, err := j.Bucket(t.Context(), id); !fault.Is(err, fault.Internal) {
+						t.Errorf("%s: a read after a start: %v", id, err)
+					}
+					if _, err := journal.Export(t.Context(), store, owner, io.Discard); !fault.Is(err, fault.Internal) || !strings.Contains(err.Error(), secret.Name) {
+						t.Errorf("%s: an export: %v", id, err)
+					}
+				}
+				for _, j := range []*journal.Journal{j, follower} {
+					err := j.SaveBucket(t.Context(), &journal.Bucket{ID: id})
+					if !fault.Is(err, fault.Internal) || !strings.Contains(err.Error(), "is not a journal record of this driver") {
+						t.Errorf("%s: a write over it: %v", id, err)
+					}
+					if _, err := j.Fresh().Bucket(t.Context(), id); !fault.Is(err, fault.Internal) {
+						t.Errorf("%s: a read: %v", id, err)
+					}
+				}
+				// It is restored from a backup.
+				s.Edit(secret.Name, func(s *corev1.Secret) {
+					s.Data, s.Labels, s.Annotations = secret.Data, secret.Labels, secret.Annotations
+				})
+				eventually(t, "the restored record", func() bool {
+					n, err := journal.Export(t.Context(), store, owner, io.Discard)
+					return err == nil && n == 2
+				})
+				if n, err := j.Count(t.Context(), journal.Buckets); n != 2 || err != nil {
+					t.Errorf("%s: %d buckets (%v), want 2", id, n, err)
+				}
 			}
 		})
+	}
+}
+
+// A copy of a record's Secret under another name is not that record.
+func TestCopiedSecret(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"copy", "bucket.main.team-a.bucket-1.copy", "bucket.main.team-a.bucket-2.4afb32cc10"} {
+		s := kubefake.Start(t)
+		j := journal.New(open(t, s, owner))
+		must(t, j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)}))
+		secrets := s.Secrets()
+		copied := *secrets[0].DeepCopy()
+		copied.Name, copied.ResourceVersion = name, fmt.Sprint(s.Revision()+1)
+		s.Restore(append(secrets, copied), s.Revision()+1)
+		store := open(t, s, owner)
+		j = journal.New(store)
+		if b, err := j.Bucket(t.Context(), bucketID(1)); err != nil {
+			t.Errorf("%s: the record itself: %v", name, err)
+		} else if err := j.SaveBucket(t.Context(), b); err != nil {
+			t.Errorf("%s: the record itself: %v", name, err)
+		}
+		if _, err := j.Bucket(t.Context(), bucketID(2)); strings.Contains(name, "bucket-2") != fault.Is(err, fault.Internal) {
+			t.Errorf("%s: the record that it would be: %v", name, err)
+		}
+		if _, err := journal.Export(t.Context(), store, owner, io.Discard); !fault.Is(err, fault.Internal) || !strings.Contains(err.Error(), "/"+name+" is not a journal record") {
+			t.Errorf("%s: an export: %v", name, err)
+		}
 	}
 }
 

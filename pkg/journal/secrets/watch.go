@@ -65,7 +65,7 @@ func (s *Store) watch(ctx context.Context, from string) (string, error) {
 		if err != nil {
 			return from, err
 		}
-		s.cache.event(event.Type, secret.Name, r)
+		s.cache.event(event.Type, r)
 		from = secret.ResourceVersion
 	}
 	return from, nil

@@ -14,6 +14,7 @@ import (
 	cosipb "github.com/contract-cosi/contract-cosi-driver/pkg/cosipb/v1alpha2"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/filestore"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/site"
 )
@@ -57,7 +58,7 @@ func (singleBucket) Capabilities() contract.Capabilities {
 
 func TestSeveralBucketsWhereAKeyHasOne(t *testing.T) {
 	t.Parallel()
-	store, err := journal.OpenFile(filepath.Join(t.TempDir(), "journal.log"), func(string, error) {})
+	store, err := filestore.Open(t.Context(), filepath.Join(t.TempDir(), "journal.log"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

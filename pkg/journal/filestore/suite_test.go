@@ -1,0 +1,16 @@
+package filestore_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/filestore"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/journaltest"
+)
+
+func TestFileStore(t *testing.T) {
+	journaltest.Run(t, func(t *testing.T) func() (journaltest.Store, error) {
+		path := filepath.Join(t.TempDir(), "journal.log")
+		return func() (journaltest.Store, error) { return filestore.Open(t.Context(), path, nil) }
+	})
+}
