@@ -81,10 +81,13 @@ func publicStatement(raw json.RawMessage) bool {
 		m := have(name)
 		return len(m) == 1 && m[0].name == name && holds(m[0].value)
 	}
-	denies := func(m member) bool { return len(texts(m.value)) == 1 && strings.EqualFold(texts(m.value)[0], "Deny") }
+	allows := func(effect member) bool {
+		var text string
+		return json.Unmarshal(effect.value, &text) != nil || !strings.EqualFold(text, "Deny")
+	}
 	effects := have("Effect")
 	switch {
-	case len(effects) > 0 && !slices.ContainsFunc(effects, func(m member) bool { return !denies(m) }):
+	case len(effects) > 0 && !slices.ContainsFunc(effects, allows):
 		return false
 	case len(have("NotPrincipal")) > 0:
 		return true

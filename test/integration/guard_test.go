@@ -109,8 +109,8 @@ func TestPublicInAnotherCase(t *testing.T) {
 	named := `"Principal":{"AWS":"` + e.mustGrant(id, "ba-1", nil).key + `"}`
 	owner := e.owner(contract)
 	allowed(t, "put", put(t, owner, bucket, "object"))
-	nobody := s3.New(s3.Options{BaseEndpoint: aws.String(e.service.S3), Region: "us-east-1", UsePathStyle: true, Credentials: aws.AnonymousCredentials{}, RetryMaxAttempts: 1})
-	refused(t, "anonymous get", get(t, nobody, bucket, "object"))
+	anonymous := s3.New(s3.Options{BaseEndpoint: aws.String(e.service.S3), Region: "us-east-1", UsePathStyle: true, Credentials: aws.AnonymousCredentials{}, RetryMaxAttempts: 1})
+	refused(t, "anonymous get", get(t, anonymous, bucket, "object"))
 	for theirs, stays := range map[string]bool{
 		document(folded): false,
 		document(`"Principal":"*","Condition":{"Bool":{"aws:SecureTransport":"false"}}`):                                     false,
@@ -119,10 +119,10 @@ func TestPublicInAnotherCase(t *testing.T) {
 		e.stop() // or it would be taken away before it is seen to be there
 		_, err := owner.PutBucketPolicy(t.Context(), &s3.PutBucketPolicyInput{Bucket: &bucket, Policy: &theirs})
 		must(t, err)
-		allowed(t, "anonymous get with "+theirs, get(t, nobody, bucket, "object"))
+		allowed(t, "anonymous get with "+theirs, get(t, anonymous, bucket, "object"))
 		e.start()
 		e.until(func() bool { return e.found("public-policy", true) == 1 })
-		refused(t, "anonymous get after the repair", get(t, nobody, bucket, "object"))
+		refused(t, "anonymous get after the repair", get(t, anonymous, bucket, "object"))
 		have, err := owner.GetBucketPolicy(t.Context(), &s3.GetBucketPolicyInput{Bucket: &bucket})
 		if stays && (err != nil || !strings.Contains(aws.ToString(have.Policy), named)) || !stays && err == nil {
 			t.Errorf("%s became %+v (%v)", theirs, have, err)
