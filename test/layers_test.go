@@ -33,6 +33,7 @@ var levels = map[string]int{
 	"pkg/params":   2,
 	"pkg/contract": 2,
 
+	"pkg/contract/signed":  3,
 	"pkg/config":           3, // which holds what contracts let classes say
 	"pkg/contract/memory":  3,
 	"pkg/journal":          3, // a record keeps the parameters it was made with

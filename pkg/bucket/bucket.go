@@ -10,6 +10,7 @@ package bucket
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -21,10 +22,12 @@ import (
 	"github.com/aws/smithy-go/middleware"
 	"golang.org/x/time/rate"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // Config makes an Engine.
@@ -45,7 +48,7 @@ type Config struct {
 	// ("region:placement").
 	Placements bool
 	// HTTP carries the calls; engines of one backend share it and its connections.
-	HTTP aws.HTTPClient
+	HTTP *http.Client
 	// Observe hears of every call that was tried, with the outcome.
 	Observe func(operation string, err error)
 	// Features remembers what the service has; engines of one backend share it.
@@ -95,10 +98,8 @@ func New(c Config) *Engine {
 			BaseEndpoint: aws.String(c.Endpoint.URL),
 			Region:       c.Endpoint.Region,
 			UsePathStyle: c.Endpoint.PathStyle,
-			HTTPClient:   c.HTTP,
-			Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-				return aws.Credentials{AccessKeyID: c.Key.AccessKeyID, SecretAccessKey: c.Key.SecretAccessKey.Reveal()}, nil
-			}),
+			HTTPClient:   transport.Speaking(transport.S3, c.HTTP),
+			Credentials:  signed.Key(c.Key),
 			// Services other than AWS know no checksum trailers.
 			RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
 			ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
@@ -106,7 +107,7 @@ func New(c Config) *Engine {
 				o.MaxAttempts, o.MaxBackoff = attempts, maxBackoff
 				o.RateLimiter = ratelimit.None // a client-side budget would turn an outage into a longer one
 			}),
-			APIOptions: []func(*middleware.Stack) error{observeAttempts(c.Observe)},
+			APIOptions: []func(*middleware.Stack) error{observeAttempts(c.Observe), signed.Said(c.Key)},
 		}),
 	}
 }

@@ -1,10 +1,8 @@
 package bucket
 
 import (
-	"context"
 	"errors"
 	"net/http"
-	"strings"
 
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
@@ -101,15 +99,15 @@ func classify(err error, operation string) error {
 		if cure, ok := cures[said]; ok {
 			said += ": " + cure
 		} else if text := answer.ErrorMessage(); text != "" {
-			said += ": " + clip(text)
+			said += ": " + text
 		}
 		return fault.Wrap(kind, err, "the storage refused %s (%s)", operation, said)
-	case errors.Is(err, context.Canceled):
-		return fault.Wrap(fault.Canceled, err, "%s was given up", operation)
+	case hasStatus && response.HTTPStatusCode() < http.StatusMultipleChoices:
+		return fault.Wrap(fault.Unavailable, err, "the storage's answer to %s is not what S3 promises; check the backend's address", operation)
 	case hasStatus:
 		return fault.Wrap(kindOfStatus(response, true), err, "the storage answered %s with HTTP %d", operation, response.HTTPStatusCode())
 	}
-	return fault.Wrap(fault.Unavailable, err, "the storage does not answer %s (%s)", operation, fault.NoAnswer(err))
+	return fault.NoAnswer(err, operation, "the storage")
 }
 
 func kindOfStatus(response *smithyhttp.ResponseError, known bool) fault.Kind {
@@ -127,20 +125,8 @@ func kindOfStatus(response *smithyhttp.ResponseError, known bool) fault.Kind {
 		return fault.Unsupported
 	case status == http.StatusConflict || status == http.StatusPreconditionFailed || status == http.StatusBadRequest:
 		return fault.FailedPrecondition // a 400 of no known code need not be the request's fault, nor be for good
-	case status >= 400:
-		return fault.Unavailable
 	}
-	return fault.Internal
-}
-
-// clip keeps a service's text short and on one line.
-func clip(s string) string {
-	const most = 200
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > most {
-		return s[:most] + "…"
-	}
-	return s
+	return fault.Unavailable
 }
 
 // NotEmpty reports whether an error of this package says that a bucket holds

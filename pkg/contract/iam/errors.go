@@ -10,6 +10,7 @@ import (
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/retry"
 )
@@ -78,7 +79,9 @@ func try[Out any](ctx context.Context, p *Provider, operation, name string, repe
 	if err != nil {
 		return out, err
 	}
-	as := func(o *iam.Options) { o.Credentials = staticKey(pair) }
+	as := func(o *iam.Options) {
+		o.Credentials, o.APIOptions = signed.Key(pair), append(o.APIOptions, signed.Said(pair))
+	}
 	once := func() (err error) {
 		out, err = call(ctx, as)
 		err = classify(err, operation)
@@ -116,20 +119,18 @@ func classify(err error, operation string) error {
 			kind, cure = fault.FailedPrecondition, skewed
 		}
 		if kind == fault.FailedPrecondition && cure == "" {
-			cure = clip(answer.ErrorMessage())
+			cure = answer.ErrorMessage()
 		}
 		if cure != "" {
 			said += ": " + cure
 		}
 		f = fault.Wrap(kind, err, "the service refused %s (%s)", operation, said)
-	case errors.Is(err, context.Canceled):
-		return fault.Wrap(fault.Canceled, err, "%s was given up", operation)
 	case status >= 300:
 		f = fault.Wrap(kindOfStatus(status), err, "the service answered %s with HTTP %d; check the backend's address", operation, status)
 	case status != 0:
 		f = fault.Wrap(fault.Unavailable, err, "the service's answer to %s was cut short, or is none", operation)
 	default:
-		return fault.Wrap(fault.Unavailable, err, "the service does not answer %s (%s)", operation, fault.NoAnswer(err))
+		return fault.NoAnswer(err, operation, "the service")
 	}
 	if response != nil && response.Response != nil {
 		f.RetryAfter = retry.After(response.Response.Header)
@@ -157,14 +158,4 @@ func kindOfStatus(status int) fault.Kind {
 		return fault.FailedPrecondition
 	}
 	return fault.Unavailable
-}
-
-// clip keeps a service's text short and on one line.
-func clip(s string) string {
-	const most = 200
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > most {
-		return s[:most] + "…"
-	}
-	return s
 }

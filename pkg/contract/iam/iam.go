@@ -35,6 +35,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // Config reaches a service and says how it differs from others.
@@ -83,7 +84,7 @@ var _ contract.Provider = (*Provider)(nil)
 func New(c Config) *Provider {
 	p := &Provider{Config: c}
 	p.iam = iam.New(iam.Options{
-		BaseEndpoint: &c.URL, Region: c.Region, HTTPClient: c.HTTP,
+		BaseEndpoint: &c.URL, Region: c.Region, HTTPClient: transport.Speaking(transport.IAM, c.HTTP),
 		Retryer: aws.NopRetryer{}, // a key that is made twice is an orphan; see Provider.try
 	})
 	return p
@@ -111,12 +112,7 @@ func (p *Provider) Check(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, e := range p.Endpoints {
-		if err := p.answers(ctx, e); err != nil {
-			return err
-		}
-	}
-	return nil
+	return contract.Reach(ctx, p.HTTP, p.Endpoints)
 }
 
 // The tags of a user that the driver has made.
@@ -299,19 +295,26 @@ func (p *Provider) DeleteContract(ctx context.Context, name string) error {
 // users are all of a contract.
 func (p *Provider) users(ctx context.Context, name string) ([]types.User, error) {
 	var out []types.User
-	in := &iam.ListUsersInput{PathPrefix: aws.String(p.pathOf(name))}
-	for {
+	err := transport.Pages(transport.Listing(ctx), func(ctx context.Context, token string) (string, bool, error) {
+		in := &iam.ListUsersInput{PathPrefix: aws.String(p.pathOf(name)), Marker: optional(token)}
 		page, err := try(ctx, p, "ListUsers", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.ListUsersOutput, error) {
 			return p.iam.ListUsers(ctx, in, as)
 		})
 		if err != nil {
-			return nil, err
+			return "", false, err
 		}
 		out = append(out, page.Users...)
-		if in.Marker = page.Marker; !page.IsTruncated {
-			return out, nil
-		}
+		return aws.ToString(page.Marker), page.IsTruncated, nil
+	})
+	return out, err
+}
+
+// optional is the token of a page; the first has none.
+func optional(token string) *string {
+	if token == "" {
+		return nil
 	}
+	return &token
 }
 
 // removeUser deletes a user with its keys and its policy. What is not there is

@@ -14,6 +14,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // policyName is the name of the one inline policy that a user has.
@@ -115,19 +116,17 @@ func (p *Provider) documentOf(req contract.IssueKeyRequest) (string, error) {
 // keys are a user's. NotFound if there is no such user.
 func (p *Provider) keys(ctx context.Context, name, user string) ([]types.AccessKeyMetadata, error) {
 	var out []types.AccessKeyMetadata
-	in := &iam.ListAccessKeysInput{UserName: &user}
-	for {
+	err := transport.Pages(transport.Listing(ctx), func(ctx context.Context, token string) (string, bool, error) {
 		page, err := try(ctx, p, "ListAccessKeys", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.ListAccessKeysOutput, error) {
-			return p.iam.ListAccessKeys(ctx, in, as)
+			return p.iam.ListAccessKeys(ctx, &iam.ListAccessKeysInput{UserName: &user, Marker: optional(token)}, as)
 		})
 		if err != nil {
-			return nil, err
+			return "", false, err
 		}
 		out = append(out, page.AccessKeyMetadata...)
-		if in.Marker = page.Marker; !page.IsTruncated {
-			return out, nil
-		}
-	}
+		return aws.ToString(page.Marker), page.IsTruncated, nil
+	})
+	return out, err
 }
 
 // removeKeys deletes a user's keys but those to keep. Without a user there are

@@ -1,14 +1,6 @@
 package rgw
 
-import (
-	"encoding/json"
-	"encoding/xml"
-	"net/http"
-	"strconv"
-
-	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/retry"
-)
+import "github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 
 // kinds classifies radosgw's codes, as 16.2 gives them on the calls that this
 // package makes. Some of them are not what they say:
@@ -63,48 +55,4 @@ var cures = map[string]string{
 	"UserSuspended":           "check the driver's own user, and resume it",
 	"MalformedPolicyDocument": "this release does not know what the policy of the key says",
 	"MethodNotAllowed":        "let the gateway serve the admin and iam APIs (rgw enable apis)",
-}
-
-// classify turns an answer that is no success into a fault. Whatever stands
-// between driver and gateway may answer too: then the status decides.
-func classify(answer *http.Response, text []byte) error {
-	code := codeOf(text)
-	kind, known := kinds[code]
-	if !known {
-		kind = kindOfStatus(answer.StatusCode)
-	}
-	said := code
-	if code == "" {
-		said = "HTTP " + strconv.Itoa(answer.StatusCode)
-	}
-	if cure, ok := cures[code]; ok {
-		said += ": " + cure
-	} else if !known && kind == fault.Internal {
-		said += ": check that the backend's url is a Ceph gateway that serves the Admin Ops API"
-	}
-	f := fault.New(kind, "the Ceph gateway refused the call (%s)", said)
-	f.RetryAfter = retry.After(answer.Header)
-	return f
-}
-
-// codeOf is the code of an error: in JSON from the Admin Ops API, in XML from
-// the IAM API; "" if the answer is not radosgw's.
-func codeOf(text []byte) string {
-	var said struct{ Code string }
-	if json.Unmarshal(text, &said) == nil || xml.Unmarshal(text, &said) == nil {
-		return said.Code
-	}
-	return ""
-}
-
-func kindOfStatus(status int) fault.Kind {
-	switch {
-	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		return fault.PermissionDenied
-	case status == http.StatusTooManyRequests:
-		return fault.RateLimited
-	case status == http.StatusConflict || status >= 500:
-		return fault.Unavailable
-	}
-	return fault.Internal
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/keys"
@@ -185,9 +186,7 @@ func (r *run) key(at cosi.Endpoint, name, neighbour string) {
 func (r *run) application(at cosi.Endpoint, pair secret.KeyPair) *s3.Client {
 	return s3.New(s3.Options{
 		BaseEndpoint: aws.String(at.URL), Region: at.Region, UsePathStyle: at.PathStyle, HTTPClient: r.HTTP,
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: pair.AccessKeyID, SecretAccessKey: pair.SecretAccessKey.Reveal()}, nil
-		}),
+		Credentials:                signed.Key(pair),
 		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
 	})
 }
@@ -219,9 +218,9 @@ func plain(what string, err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &answer):
-		return fault.Wrap(fault.PermissionDenied, err, "the storage refused to %s (%s)", what, answer.ErrorCode())
+		return fault.Wrap(fault.PermissionDenied, err, "the storage refused to %s (%s)", what, fault.Said(answer.ErrorCode()))
 	}
-	return fault.Wrap(fault.Unavailable, err, "the storage does not answer (%s)", fault.NoAnswer(err))
+	return fault.NoAnswer(err, "", "the storage")
 }
 
 // refusal turns a refusal into success, and all else into a failure.
