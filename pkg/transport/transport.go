@@ -37,6 +37,8 @@ type Config struct {
 	// AnswerTimeout is how long a request may remain without an answer, at most
 	// [AttemptTimeout].
 	AnswerTimeout time.Duration
+	// Allowed are the addresses that requests may go to; zero is all.
+	Allowed Allowed
 	// SkipVerify takes any certificate for the service's.
 	SkipVerify bool
 	// Changed hears of files that were read again, and once of one that cannot
@@ -81,10 +83,10 @@ func New(c Config) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Bounded(&current{trust: trust, build: func(trust *tls.Config) *http.Transport {
+	var next http.RoundTripper = &current{trust: trust, build: func(trust *tls.Config) *http.Transport {
 		return &http.Transport{
 			Proxy:                  proxy,
-			DialContext:            (&net.Dialer{Timeout: c.ConnectTimeout, KeepAlive: 30 * time.Second}).DialContext,
+			DialContext:            (&net.Dialer{Timeout: c.ConnectTimeout, KeepAlive: 30 * time.Second, ControlContext: control}).DialContext,
 			TLSClientConfig:        trust,
 			MaxIdleConnsPerHost:    connections,
 			IdleConnTimeout:        90 * time.Second,
@@ -94,7 +96,11 @@ func New(c Config) (*http.Client, error) {
 			DisableCompression:     true, // what is bounded is what was sent
 			ForceAttemptHTTP2:      true,
 		}
-	}}), nil
+	}}
+	if len(c.Allowed.hosts) > 0 {
+		next = gate{c.Allowed, proxy, next}
+	}
+	return Bounded(next), nil
 }
 
 // tls is what the files say, in the order in which New names them.

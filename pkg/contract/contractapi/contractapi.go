@@ -33,6 +33,8 @@ type Config struct {
 	URL string
 	// Token returns the bearer token as it is now.
 	Token func() secret.String
+	// Allowed are the addresses that the service may name.
+	Allowed transport.Allowed
 	// KeysReachAll says that the service cannot limit a key to buckets: each
 	// reaches all of its contract.
 	KeysReachAll bool
@@ -89,7 +91,10 @@ func (p *Provider) Regions(ctx context.Context) ([]cosi.Endpoint, error) {
 	if err == nil && len(list.Items) == 0 {
 		err = unpromised(nil)
 	}
-	return endpointsOf(list.Items), err
+	if err != nil {
+		return nil, err
+	}
+	return p.endpointsOf(list.Items)
 }
 
 // Check implements contract.Provider. Of each region's S3 server any answer
@@ -177,12 +182,16 @@ func (p *Provider) contractInto(ctx context.Context, c *api.Contract, operation,
 	if !ok {
 		return contract.Contract{}, fault.New(fault.Internal, "the service says state %q, which this driver does not know", p.said(string(c.State)))
 	}
+	endpoints, err := p.endpointsOf(c.Endpoints)
+	if err != nil {
+		return contract.Contract{}, fault.In(err, "contract %s", name)
+	}
 	return contract.Contract{
 		Name:       c.Name,
 		Owner:      c.Spec.Owner,
 		State:      state,
 		Message:    p.said(value(c.Message)),
-		Endpoints:  endpointsOf(c.Endpoints),
+		Endpoints:  endpoints,
 		RetryAfter: retry.After(meta.header),
 	}, nil
 }
@@ -397,12 +406,20 @@ func (p *Provider) once(ctx context.Context, into any, send send) (meta, error) 
 	return m, nil
 }
 
-func endpointsOf(list []api.Endpoint) []cosi.Endpoint {
+// endpointsOf are endpoints that the service names, which the driver sends
+// signed requests to and tells to applications.
+func (p *Provider) endpointsOf(list []api.Endpoint) ([]cosi.Endpoint, error) {
 	out := make([]cosi.Endpoint, len(list))
 	for i, e := range list {
+		if err := p.Allowed.Check(e.Url); err != nil {
+			return nil, fault.Wrap(fault.FailedPrecondition, err, "the contract service names the S3 address %q: %s", p.said(e.Url), err)
+		}
+		if region := p.said(e.Region); region != e.Region {
+			return nil, fault.New(fault.FailedPrecondition, "the contract service names a region %q, which is no name", region)
+		}
 		out[i] = cosi.Endpoint{Region: e.Region, URL: e.Url, PathStyle: e.PathStyle}
 	}
-	return out
+	return out, nil
 }
 
 func optional(s string) *string {
