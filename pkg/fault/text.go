@@ -8,7 +8,7 @@ import (
 // How long a message can be, and what a service said in it, in characters: gRPC
 // and Kubernetes carry no text of any length.
 const (
-	maxMessage = 4000
+	maxMessage = 8000
 	maxSaid    = 200
 )
 
