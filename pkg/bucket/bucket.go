@@ -94,20 +94,12 @@ func New(c Config) *Engine {
 		features:    c.Features,
 		placements:  c.Placements,
 		deletions:   c.Deletions,
-		s3: s3.New(s3.Options{
-			BaseEndpoint: aws.String(c.Endpoint.URL),
-			Region:       c.Endpoint.Region,
-			UsePathStyle: c.Endpoint.PathStyle,
-			HTTPClient:   transport.Speaking(transport.S3, c.HTTP),
-			Credentials:  signed.Key(c.Key),
-			// Services other than AWS know no checksum trailers.
-			RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
-			ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
-			Retryer: retry.NewStandard(func(o *retry.StandardOptions) {
+		s3: signed.S3(c.Endpoint, c.Key, transport.Speaking(transport.S3, c.HTTP), func(o *s3.Options) {
+			o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) {
 				o.MaxAttempts, o.MaxBackoff = attempts, maxBackoff
 				o.RateLimiter = ratelimit.None // a client-side budget would turn an outage into a longer one
-			}),
-			APIOptions: []func(*middleware.Stack) error{observeAttempts(c.Observe), signed.Said(c.Key)},
+			})
+			o.APIOptions = append(o.APIOptions, observeAttempts(c.Observe))
 		}),
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
@@ -180,7 +181,7 @@ func (e *Engine) refusedObject(ctx context.Context, name string, refused types.E
 		return fault.New(fault.FailedPrecondition, "%s is locked until %s (%s), and maybe others; nothing that is locked is deleted: wait, or keep the bucket",
 			object, retention.Retention.RetainUntilDate.UTC().Format(time.RFC3339), fault.Said(string(retention.Retention.Mode)))
 	}
-	if kinds[code] == fault.PermissionDenied {
+	if kind, _ := answers.Kind(code); kind == fault.PermissionDenied {
 		return fault.New(fault.FailedPrecondition, "%s cannot be deleted (%s): look for a policy that denies it", object, code)
 	}
 	return fault.New(fault.Unavailable, "%s was not deleted (%s)", object, code)
@@ -201,7 +202,7 @@ func (e *Engine) abortUploads(ctx, whole context.Context, name string, aborted *
 					return err
 				}
 				_, err := e.s3.AbortMultipartUpload(whole, &s3.AbortMultipartUploadInput{Bucket: &name, Key: u.Key, UploadId: u.UploadId})
-				if err != nil && code(err) != "NoSuchUpload" {
+				if err != nil && signed.Code(err) != "NoSuchUpload" {
 					return classify(err, "AbortMultipartUpload")
 				}
 				aborted.Add(1)

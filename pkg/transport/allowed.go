@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -90,32 +91,21 @@ func (a Allowed) covers(u *url.URL, buckets bool) (ok, named bool) {
 	return ok, named
 }
 
-// gate lets only requests to allowed addresses through.
-type gate struct {
-	allowed Allowed
-	proxy   func(*http.Request) (*url.URL, error)
-	next    http.RoundTripper
-}
-
 type publicKey struct{}
 
-// RoundTrip implements http.RoundTripper.
-func (g gate) RoundTrip(r *http.Request) (*http.Response, error) {
-	ok, named := g.allowed.covers(r.URL, true)
-	if !ok {
-		if r.Body != nil {
-			_ = r.Body.Close()
+// only lets only requests to allowed addresses through.
+func (a Allowed) only(next http.RoundTripper, proxy func(*http.Request) (*url.URL, error)) http.RoundTripper {
+	return over{next, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		ok, named := a.covers(r.URL, true)
+		if !ok {
+			return unsent(r, final(fault.FailedPrecondition, nil, "was not sent to %s: the backend's allowedEndpoints do not have it", r.URL.Host))
 		}
-		return nil, final(fault.FailedPrecondition, nil, "was not sent to %s: the backend's allowedEndpoints do not have it", r.URL.Host)
-	}
-	if through, err := g.proxy(r); !named && through == nil && err == nil { // a proxy resolves names by itself
-		r = r.WithContext(context.WithValue(r.Context(), publicKey{}, g.allowed.blocks))
-	}
-	return g.next.RoundTrip(r)
+		if through, err := proxy(r); !named && through == nil && err == nil { // a proxy resolves names by itself
+			r = r.WithContext(context.WithValue(r.Context(), publicKey{}, a.blocks))
+		}
+		return next.RoundTrip(r)
+	}}
 }
-
-// CloseIdleConnections is what http.Client.CloseIdleConnections calls.
-func (g gate) CloseIdleConnections() { closeIdle(g.next) }
 
 // special are blocks whose addresses are not public, beside those that package
 // netip tells (IANA's special-purpose registries), among them those that lead to
@@ -130,19 +120,11 @@ var special = []netip.Prefix{
 // has chosen to an address that is not public.
 func control(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	but, asked := ctx.Value(publicKey{}).([]netip.Prefix)
-	if !asked {
-		return nil
-	}
-	holds := func(blocks []netip.Prefix, ip netip.Addr) bool {
-		for _, b := range blocks {
-			if b.Contains(ip) {
-				return true
-			}
-		}
-		return false
-	}
 	at, err := netip.ParseAddrPort(address)
-	if ip := at.Addr().Unmap(); err == nil && (holds(but, ip) || ip.IsGlobalUnicast() && !ip.IsPrivate() && !holds(special, ip)) {
+	ip := at.Addr().Unmap()
+	holds := func(b netip.Prefix) bool { return b.Contains(ip) }
+	public := err == nil && ip.IsGlobalUnicast() && !ip.IsPrivate() && !slices.ContainsFunc(special, holds)
+	if !asked || public || slices.ContainsFunc(but, holds) {
 		return nil
 	}
 	return final(fault.FailedPrecondition, nil, "was not sent: a name that the service gave leads to an address that is not public; name the host in the backend's allowedEndpoints, or the block of the address, if that is right")

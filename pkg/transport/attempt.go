@@ -28,55 +28,70 @@ const (
 // than net/http, a fault whose text completes "the call ...".
 func Bounded(next http.RoundTripper) *http.Client {
 	return &http.Client{
-		Transport:     attempts{next},
+		Transport:     over{next, attempt},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
-// attempts makes one attempt at a service for each call of RoundTrip, and
-// returns answers whose bodies are in memory.
-type attempts struct{ next http.RoundTripper }
+// over is a transport that does something with each request to another one.
+type over struct {
+	next http.RoundTripper
+	trip func(http.RoundTripper, *http.Request) (*http.Response, error)
+}
 
 // RoundTrip implements http.RoundTripper.
-func (a attempts) RoundTrip(r *http.Request) (*http.Response, error) {
-	err := r.Context().Err()
-	if err == nil {
-		if err = May(r.Context(), AttemptTimeout); err != nil {
-			err = final(fault.Unavailable, err, "was not sent: %s", err)
-		}
+func (o over) RoundTrip(r *http.Request) (*http.Response, error) { return o.trip(o.next, r) }
+
+// CloseIdleConnections is what http.Client.CloseIdleConnections calls.
+func (o over) CloseIdleConnections() {
+	if next, ok := o.next.(interface{ CloseIdleConnections() }); ok {
+		next.CloseIdleConnections()
 	}
-	if err != nil {
-		if r.Body != nil {
-			_ = r.Body.Close()
-		}
-		return nil, err
+}
+
+// unsent is a request that is not made.
+func unsent(r *http.Request, err error) (*http.Response, error) {
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+	return nil, err
+}
+
+// attempt makes one attempt at a service.
+func attempt(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+	if err := r.Context().Err(); err != nil {
+		return unsent(r, err)
+	}
+	if err := May(r.Context(), AttemptTimeout); err != nil {
+		return unsent(r, final(fault.Unavailable, err, "was not sent: %s", err))
 	}
 	ctx, end := sent(r.Context())
 	defer end()
-	answer, err := a.next.RoundTrip(r.WithContext(ctx))
+	answer, err := next.RoundTrip(r.WithContext(ctx))
 	if err != nil {
 		return nil, err
 	}
 	answer.Request = r
+	return whole(answer, func([]byte) error {
+		if answer.StatusCode >= 300 && answer.StatusCode < 400 {
+			return redirected(answer)
+		}
+		return nil
+	})
+}
+
+// whole returns an answer with its body in memory, if check does not mind it.
+func whole(answer *http.Response, check func(body []byte) error) (*http.Response, error) {
 	body, err := read(answer)
 	_ = answer.Body.Close()
-	if err == nil && answer.StatusCode >= 300 && answer.StatusCode < 400 {
-		err = redirected(answer)
+	if err == nil {
+		err = check(body)
 	}
 	if err != nil {
 		return nil, err
 	}
 	answer.Body = io.NopCloser(bytes.NewReader(body))
 	return answer, nil
-}
-
-// CloseIdleConnections is what http.Client.CloseIdleConnections calls.
-func (a attempts) CloseIdleConnections() { closeIdle(a.next) }
-
-func closeIdle(transport http.RoundTripper) {
-	if t, ok := transport.(interface{ CloseIdleConnections() }); ok {
-		t.CloseIdleConnections()
-	}
 }
 
 // sent is the context of an attempt: it ends with its caller's, but for a
@@ -110,25 +125,17 @@ func read(answer *http.Response) ([]byte, error) {
 	if answer.Request.Method == http.MethodHead { // which tells the length of another answer
 		return nil, nil
 	}
-	most := int64(maxAnswer)
 	room, listing := answer.Request.Context().Value(roomKey{}).(*atomic.Int64)
-	if listing {
-		most = max(room.Load(), 0)
+	if !listing {
+		room = &atomic.Int64{}
+		room.Store(maxAnswer)
 	}
-	var body bytes.Buffer
-	if answer.ContentLength <= most {
-		body.Grow(int(max(answer.ContentLength, 0)) + bytes.MinRead)
-		if _, err := body.ReadFrom(io.LimitReader(answer.Body, most+1)); err != nil {
-			return nil, err
-		}
+	most := max(room.Load(), 0)
+	body, err := io.ReadAll(io.LimitReader(answer.Body, most+1))
+	if err == nil && room.Add(-int64(len(body))) < 0 {
+		err = final(fault.Unavailable, nil, "was answered with more than a service of its kind sends; check the backend's address")
 	}
-	if answer.ContentLength > most || int64(body.Len()) > most {
-		return nil, final(fault.Unavailable, nil, "was answered with more than a service of its kind sends; check the backend's address")
-	}
-	if listing {
-		room.Add(-int64(body.Len()))
-	}
-	return body.Bytes(), nil
+	return body, err
 }
 
 // ErrRedirect is the cause of the fault that stands for a redirect.

@@ -3,7 +3,6 @@ package transport
 import (
 	"bytes"
 	"encoding/xml"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -22,42 +21,28 @@ const (
 	JSON API = "an API that speaks JSON"
 )
 
-// Speaking returns a client that takes no answer for success which is not in
-// the API's form. It is for a client that [Bounded] made.
+// Speaking returns a client that takes no answer for success which is not in the
+// API's form, over one that [Bounded] has made.
 func Speaking(api API, c *http.Client) *http.Client {
 	out := *c
-	if out.Transport == nil {
-		out.Transport = http.DefaultTransport
+	if out.Transport == nil { // http.DefaultClient
+		out = *Bounded(http.DefaultTransport)
 	}
-	out.Transport = speaking{api, out.Transport}
+	out.Transport = over{out.Transport, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		answer, err := next.RoundTrip(r)
+		if err != nil || answer.StatusCode >= 300 {
+			return answer, err
+		}
+		answer.Request = r
+		return whole(answer, func(body []byte) error {
+			if api.fits(r, answer.StatusCode, body) {
+				return nil
+			}
+			return final(fault.Unavailable, nil, "was answered, but not by %s; check the backend's address, and what stands in front of it", api)
+		})
+	}}
 	return &out
 }
-
-type speaking struct {
-	api  API
-	next http.RoundTripper
-}
-
-// RoundTrip implements http.RoundTripper.
-func (s speaking) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer, err := s.next.RoundTrip(r)
-	if err != nil || answer.StatusCode >= 300 {
-		return answer, err
-	}
-	body, err := read(answer)
-	_ = answer.Body.Close()
-	if err == nil && !s.api.fits(r, answer.StatusCode, body) {
-		err = final(fault.Unavailable, nil, "was answered, but not by %s; check the backend's address, and what stands in front of it", s.api)
-	}
-	if err != nil {
-		return nil, err
-	}
-	answer.Body = io.NopCloser(bytes.NewReader(body))
-	return answer, nil
-}
-
-// CloseIdleConnections is what http.Client.CloseIdleConnections calls.
-func (s speaking) CloseIdleConnections() { closeIdle(s.next) }
 
 // fits reports whether an answer that claims success is in the API's form. More
 // is not asked of it: services have their ways.

@@ -98,7 +98,7 @@ func New(c Config) (*http.Client, error) {
 		}
 	}}
 	if len(c.Allowed.hosts) > 0 {
-		next = gate{c.Allowed, proxy, next}
+		next = c.Allowed.only(next, proxy)
 	}
 	return Bounded(next), nil
 }

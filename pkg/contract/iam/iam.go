@@ -106,9 +106,7 @@ func (p *Provider) Regions(context.Context) ([]cosi.Endpoint, error) { return p.
 // will do.
 func (p *Provider) Check(ctx context.Context) error {
 	for _, name := range p.Accounts() {
-		if _, err := try(ctx, p, "ListUsers", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.ListUsersOutput, error) {
-			return p.iam.ListUsers(ctx, &iam.ListUsersInput{PathPrefix: &p.Path, MaxItems: aws.Int32(1)}, as)
-		}); err != nil {
+		if _, err := try(ctx, p, "ListUsers", name, true, p.iam.ListUsers, &iam.ListUsersInput{PathPrefix: &p.Path, MaxItems: aws.Int32(1)}); err != nil {
 			return err
 		}
 	}
@@ -146,9 +144,7 @@ func (p *Provider) slotOf(name string, path string) string {
 // name is somewhere else in the account, where the driver makes none.
 func (p *Provider) user(ctx context.Context, name, slot string) (*types.User, error) {
 	user := userOf(name, slot)
-	out, err := try(ctx, p, "GetUser", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.GetUserOutput, error) {
-		return p.iam.GetUser(ctx, &iam.GetUserInput{UserName: &user}, as)
-	})
+	out, err := try(ctx, p, "GetUser", name, true, p.iam.GetUser, &iam.GetUserInput{UserName: &user})
 	if err != nil {
 		return nil, err
 	}
@@ -170,9 +166,7 @@ func (p *Provider) makeUser(ctx context.Context, name, slot string, tags map[str
 	if p.PermissionsBoundary != "" {
 		in.PermissionsBoundary = &p.PermissionsBoundary
 	}
-	out, err := try(ctx, p, "CreateUser", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.CreateUserOutput, error) {
-		return p.iam.CreateUser(ctx, in, as)
-	})
+	out, err := try(ctx, p, "CreateUser", name, true, p.iam.CreateUser, in)
 	if fault.Is(err, fault.Conflict) {
 		user, err = p.user(ctx, name, slot)
 		return user, true, err
@@ -215,9 +209,7 @@ func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (cont
 	}
 	maps.DeleteFunc(tags, func(k, v string) bool { return have[k] == v })
 	if len(tags) > 0 {
-		if _, err := try(ctx, p, "TagUser", spec.Name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.TagUserOutput, error) {
-			return p.iam.TagUser(ctx, &iam.TagUserInput{UserName: user.UserName, Tags: tagList(tags)}, as)
-		}); err != nil {
+		if _, err := try(ctx, p, "TagUser", spec.Name, true, p.iam.TagUser, &iam.TagUserInput{UserName: user.UserName, Tags: tagList(tags)}); err != nil {
 			return contract.Contract{}, err
 		}
 	}
@@ -227,19 +219,7 @@ func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (cont
 // contractOf is an active contract, as a part of an account always is. Its own
 // region, if it has one, is the first.
 func (p *Provider) contractOf(name, owner, region string) contract.Contract {
-	endpoints := slices.Clone(p.Endpoints)
-	slices.SortStableFunc(endpoints, func(a, b cosi.Endpoint) int {
-		switch {
-		case a.Region == b.Region:
-			return 0
-		case a.Region == region:
-			return -1
-		case b.Region == region:
-			return 1
-		}
-		return 0
-	})
-	return contract.Contract{Name: name, Owner: owner, State: contract.StateActive, Endpoints: endpoints}
+	return contract.Contract{Name: name, Owner: owner, State: contract.StateActive, Endpoints: contract.From(region, p.Endpoints)}
 }
 
 // GetContract implements contract.Provider.
@@ -297,9 +277,7 @@ func (p *Provider) users(ctx context.Context, name string) ([]types.User, error)
 	var out []types.User
 	err := transport.Pages(transport.Listing(ctx), func(ctx context.Context, token string) (string, bool, error) {
 		in := &iam.ListUsersInput{PathPrefix: aws.String(p.pathOf(name)), Marker: optional(token)}
-		page, err := try(ctx, p, "ListUsers", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.ListUsersOutput, error) {
-			return p.iam.ListUsers(ctx, in, as)
-		})
+		page, err := try(ctx, p, "ListUsers", name, true, p.iam.ListUsers, in)
 		if err != nil {
 			return "", false, err
 		}
@@ -323,15 +301,11 @@ func (p *Provider) removeUser(ctx context.Context, name, user string) error {
 	if err := p.removeKeys(ctx, name, user, nil); err != nil {
 		return err
 	}
-	_, err := try(ctx, p, "DeleteUserPolicy", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.DeleteUserPolicyOutput, error) {
-		return p.iam.DeleteUserPolicy(ctx, &iam.DeleteUserPolicyInput{UserName: &user, PolicyName: aws.String(policyName)}, as)
-	})
+	_, err := try(ctx, p, "DeleteUserPolicy", name, true, p.iam.DeleteUserPolicy, &iam.DeleteUserPolicyInput{UserName: &user, PolicyName: aws.String(policyName)})
 	if err = absentIsNil(err); err != nil {
 		return err
 	}
-	_, err = try(ctx, p, "DeleteUser", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.DeleteUserOutput, error) {
-		return p.iam.DeleteUser(ctx, &iam.DeleteUserInput{UserName: &user}, as)
-	})
+	_, err = try(ctx, p, "DeleteUser", name, true, p.iam.DeleteUser, &iam.DeleteUserInput{UserName: &user})
 	return absentIsNil(err)
 }
 

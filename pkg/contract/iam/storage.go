@@ -2,13 +2,10 @@ package iam
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/smithy-go"
-	"github.com/aws/smithy-go/middleware"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
@@ -21,12 +18,7 @@ import (
 
 // storage is an S3 client with some key.
 func (p *Provider) storage(at cosi.Endpoint, pair secret.KeyPair) *s3.Client {
-	return s3.New(s3.Options{
-		BaseEndpoint: aws.String(at.URL), Region: at.Region, UsePathStyle: at.PathStyle, HTTPClient: transport.Speaking(transport.S3, p.HTTP),
-		Credentials: signed.Key(pair), Retryer: aws.NopRetryer{}, APIOptions: []func(*middleware.Stack) error{signed.Said(pair)},
-		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
-		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
-	})
+	return signed.S3(at, pair, transport.Speaking(transport.S3, p.HTTP), func(o *s3.Options) { o.Retryer = aws.NopRetryer{} })
 }
 
 // The waits for a fresh key, ever longer.
@@ -71,15 +63,14 @@ func (p *Provider) probe(ctx context.Context, pair secret.KeyPair, req contract.
 		_, err = client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &b.Bucket, Prefix: aws.String(b.Prefix), MaxKeys: aws.Int32(1)})
 	}
 	p.Observe("ProbeKey", nil)
-	var answer smithy.APIError
-	switch {
+	switch code := signed.Code(err); {
 	case err == nil:
 		return nil
-	case !errors.As(err, &answer):
+	case code == "":
 		return fault.NoAnswer(err, "", "the storage")
-	case answer.ErrorCode() == "InvalidAccessKeyId" || answer.ErrorCode() == "SignatureDoesNotMatch":
+	case code == "InvalidAccessKeyId" || code == "SignatureDoesNotMatch":
 		return fault.Wrap(fault.Unavailable, err, "the storage does not know the fresh key yet; repeat the call")
-	case answer.ErrorCode() == "AccessDenied" && lists:
+	case code == "AccessDenied" && lists:
 		return fault.Wrap(fault.Unavailable, err, "the storage does not let the fresh key do what it may; repeat the call, and check what the account's own policies deny")
 	}
 	return nil // it knows the key: what else is wrong, the application would be told as well
@@ -115,7 +106,7 @@ func (p *Provider) bucketsOf(ctx context.Context, name, owner string) ([]string,
 		tags, err := again(ctx, p, "GetBucketTagging", func() (*s3.GetBucketTaggingOutput, error) {
 			return client.GetBucketTagging(ctx, &s3.GetBucketTaggingInput{Bucket: &b})
 		})
-		if code(err) == "NoSuchTagSet" || fault.Is(err, fault.NotFound) {
+		if signed.Code(err) == "NoSuchTagSet" || fault.Is(err, fault.NotFound) {
 			return nil
 		}
 		if err != nil {

@@ -80,9 +80,8 @@ func newClient(c Config) *client {
 		c.AdminURL = c.Endpoints[0].URL
 	}
 	return &client{url: strings.TrimSuffix(c.AdminURL, "/"), Client: signed.Client{
-		Service: "the Ceph gateway", Region: c.Endpoints[0].Region, Credentials: c.Credentials, HTTP: c.HTTP, Observe: c.Observe,
+		Table: answers, Region: c.Endpoints[0].Region, Credentials: c.Credentials, HTTP: c.HTTP, Observe: c.Observe,
 		FinishesWrites: true, // or a write of a user takes away the policy that the next attempt writes
-		Kinds:          kinds, Cures: cures, Wrong: "check that the backend's url is a Ceph gateway that serves the Admin Ops API",
 	}}
 }
 
@@ -158,17 +157,7 @@ func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (cont
 
 // contractOf is a contract as its mark shows it. Its own region comes first.
 func contractOf(name string, m mark, suspended bool, endpoints []cosi.Endpoint) contract.Contract {
-	c := contract.Contract{Name: name, Owner: m.owner, State: contract.StateActive, Endpoints: slices.Clone(endpoints)}
-	slices.SortStableFunc(c.Endpoints, func(a, b cosi.Endpoint) int {
-		switch {
-		case a.Region == b.Region:
-		case a.Region == m.region:
-			return -1
-		case b.Region == m.region:
-			return 1
-		}
-		return 0
-	})
+	c := contract.Contract{Name: name, Owner: m.owner, State: contract.StateActive, Endpoints: contract.From(m.region, endpoints)}
 	if suspended {
 		c.State = contract.StateSuspended
 	}

@@ -89,7 +89,7 @@ func TestCodes(t *testing.T) {
 		"a web server's 404":  {404, `<html>not here</html>`, fault.Unavailable, "HTTP 404"},
 		"a web server's 403":  {403, `go away`, fault.PermissionDenied, "HTTP 403"},
 		"a lost race":         {409, `{"Code":"ConcurrentModification"}`, fault.Unavailable, "ConcurrentModification"},
-		"an unknown conflict": {409, `{"Code":"Other"}`, fault.Unavailable, "Other"},
+		"an unknown conflict": {409, `{"Code":"Other"}`, fault.FailedPrecondition, "Other"},
 		"too many calls":      {503, `{"Code":"SlowDown"}`, fault.RateLimited, "SlowDown"},
 		"a proxy's 502":       {502, `<html>bad gateway</html>`, fault.Unavailable, "HTTP 502"},
 	} {

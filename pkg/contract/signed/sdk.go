@@ -3,14 +3,28 @@ package signed
 import (
 	"context"
 	"errors"
+	"net/http"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
+
+// S3 returns a client of the SDK that acts with a key.
+func S3(at cosi.Endpoint, pair secret.KeyPair, client *http.Client, change ...func(*s3.Options)) *s3.Client {
+	return s3.New(s3.Options{
+		BaseEndpoint: &at.URL, Region: at.Region, UsePathStyle: at.PathStyle, HTTPClient: client,
+		Credentials: Key(pair), APIOptions: []func(*middleware.Stack) error{Said(pair)},
+		// Services other than AWS know no checksum trailers.
+		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
+		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
+	}, change...)
+}
 
 // Key is a pair as the AWS SDK takes it.
 func Key(pair secret.KeyPair) aws.CredentialsProvider {
@@ -29,24 +43,9 @@ func Said(pair secret.KeyPair) func(*middleware.Stack) error {
 				var answer smithy.APIError
 				if errors.As(err, &answer) {
 					key := pair.SecretAccessKey.Reveal()
-					err = said{err, fault.Said(answer.ErrorCode(), key), fault.Said(answer.ErrorMessage(), key), answer.ErrorFault()}
+					err = errors.Join(&smithy.GenericAPIError{Code: fault.Said(answer.ErrorCode(), key), Message: fault.Said(answer.ErrorMessage(), key)}, err)
 				}
 				return out, metadata, err
 			}), middleware.After)
 	}
 }
-
-// said is an error of the SDK with other words.
-type said struct {
-	error
-	code, message string
-	fault         smithy.ErrorFault
-}
-
-// ErrorCode, ErrorMessage and ErrorFault implement smithy.APIError.
-func (s said) ErrorCode() string             { return s.code }
-func (s said) ErrorMessage() string          { return s.message }
-func (s said) ErrorFault() smithy.ErrorFault { return s.fault }
-
-// Unwrap returns the SDK's error.
-func (s said) Unwrap() error { return s.error }

@@ -1,6 +1,7 @@
-// Package signed makes the calls of administration APIs that have no SDK and
-// are signed as S3's are (Signature Version 4). A provider brings the table of
-// its service's codes, and what its documents look like.
+// Package signed is what the clients of services that take signed calls
+// (Signature Version 4) have in common: one client for the administration APIs
+// that have no SDK, the options of the AWS SDK's, and the reading of refusals. A
+// provider brings the table of its service's codes.
 package signed
 
 import (
@@ -10,14 +11,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/xml"
-	"errors"
 	"io"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/smithy-go"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/retry"
@@ -27,8 +27,8 @@ import (
 
 // Client makes the calls of one service.
 type Client struct {
-	// Service is what messages call it: "the Ceph gateway".
-	Service string
+	// Table classifies the service's refusals.
+	Table
 	// Region is what calls are signed for.
 	Region string
 	// Credentials returns the key that signs.
@@ -41,11 +41,6 @@ type Client struct {
 	// caller gives up: the service would go on with it, and get in the way of the
 	// caller's next attempt.
 	FinishesWrites bool
-	// Kinds classifies the service's codes, and Cures say what to do about some.
-	Kinds map[string]fault.Kind
-	Cures map[string]string
-	// Wrong is the cure for an answer that is none of the service's.
-	Wrong string
 }
 
 // Call is one call.
@@ -102,64 +97,15 @@ func (c *Client) once(ctx context.Context, call Call) ([]byte, error) {
 		return nil, fault.NoAnswer(err, call.Operation, c.Service)
 	}
 	if answer.StatusCode >= http.StatusMultipleChoices {
-		return nil, c.refusal(call, answer, text)
+		var said struct{ Code string }
+		if json.Unmarshal(text, &said) != nil {
+			_ = xml.Unmarshal(text, &said)
+		}
+		if _, known := c.Kind(said.Code); !known && bytes.Contains(call.Body, []byte(said.Code)) {
+			said.Code = "" // an echo, of a secret maybe
+		}
+		said.Code = fault.Said(said.Code, pair.SecretAccessKey.Reveal())
+		return nil, c.refusal(&smithy.GenericAPIError{Code: said.Code}, call.Operation, said.Code, "", answer.StatusCode, answer.Header)
 	}
 	return text, nil
-}
-
-// code is the service's own code, as the cause of a fault.
-type code string
-
-// Error returns the code.
-func (c code) Error() string { return string(c) }
-
-// IsCode reports whether err is a refusal with the service's code.
-func IsCode(err error, of string) bool {
-	var c code
-	return errors.As(err, &c) && string(c) == of
-}
-
-// refusal turns an answer that is no success into a fault. Whatever stands
-// between driver and service may answer too: then the status decides.
-func (c *Client) refusal(call Call, answer *http.Response, text []byte) error {
-	var said struct{ Code string }
-	if json.Unmarshal(text, &said) != nil {
-		_ = xml.Unmarshal(text, &said)
-	}
-	kind, known := c.Kinds[said.Code]
-	if !known && bytes.Contains(call.Body, []byte(said.Code)) {
-		said.Code = "" // an echo, of a secret maybe
-	}
-	why, cure := fault.Said(said.Code, c.Credentials().SecretAccessKey.Reveal()), c.Cures[said.Code]
-	if why == "" {
-		why = "HTTP " + strconv.Itoa(answer.StatusCode)
-	}
-	if !known {
-		if kind = kindOf(answer.StatusCode); kind != fault.RateLimited {
-			cure = c.Wrong
-		}
-		if kind == fault.PermissionDenied {
-			cure = "check the backend's credentialsFile"
-		}
-	}
-	if cure != "" {
-		why += ": " + cure
-	}
-	f := fault.Wrap(kind, code(said.Code), "%s refused the call (%s)", c.Service, why)
-	f.RetryAfter = retry.After(answer.Header)
-	return f
-}
-
-// kindOf is for codes that are not in a table. What is not there has a code of
-// the service's: a 404 without one is of whatever has no service behind it.
-func kindOf(status int) fault.Kind {
-	switch {
-	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		return fault.PermissionDenied
-	case status == http.StatusTooManyRequests:
-		return fault.RateLimited
-	case status == http.StatusConflict || status == http.StatusNotFound || status >= 500:
-		return fault.Unavailable
-	}
-	return fault.Internal
 }

@@ -55,7 +55,7 @@ func TestCodes(t *testing.T) {
 		{404, "", fault.Unavailable, "HTTP 404", 3}, // nobody is behind the proxy
 		{429, "", fault.RateLimited, "HTTP 429", 3},
 		{502, "", fault.Unavailable, "HTTP 502", 3},
-		{400, "", fault.Internal, "HTTP 400", 1},
+		{400, "", fault.FailedPrecondition, "HTTP 400", 1},
 		{307, "", fault.Unavailable, "redirect to 127.0.0.1:1", 1},
 	} {
 		t.Run(fmt.Sprint(c.status, c.code), func(t *testing.T) {

@@ -155,7 +155,7 @@ func (p *Provider) edit(ctx context.Context, owner, bucket string, change func([
 			method, operation, text = http.MethodPut, "PutBucketPolicy", []byte(doc.String())
 		}
 		if _, err := p.s3(ctx, operation, method, bucket, text); err != nil {
-			if signed.IsCode(err, "MalformedPolicy") && !healing {
+			if signed.Code(err) == "MalformedPolicy" && !healing {
 				// Another process, which had read the policy before, may have written
 				// back a key that is gone.
 				all, listErr := p.accounts(ctx)
@@ -168,7 +168,7 @@ func (p *Provider) edit(ctx context.Context, owner, bucket string, change func([
 				}
 				continue
 			}
-			if len(text) > attributeBytes && signed.IsCode(err, "InternalError") {
+			if len(text) > attributeBytes && signed.Code(err) == "InternalError" {
 				return fault.Wrap(fault.LimitExceeded, err, "bucket %s: the gateway cannot store its policy of %d bytes; ext4 has room for 4 KiB of attributes: revoke keys, or let the gateway keep its metadata elsewhere", bucket, len(text))
 			}
 			return fault.In(err, "bucket %s", bucket)
@@ -187,7 +187,7 @@ func ofKeys(sid string) bool {
 
 func (p *Provider) policyOf(ctx context.Context, bucket string) (*policy.Document, error) {
 	text, err := p.s3(ctx, "GetBucketPolicy", http.MethodGet, bucket, nil)
-	if signed.IsCode(err, "NoSuchBucketPolicy") {
+	if signed.Code(err) == "NoSuchBucketPolicy" {
 		text, err = nil, nil
 	}
 	if err != nil {

@@ -72,10 +72,7 @@ func New(c Config) *Provider {
 		c.S3URL = c.Endpoints[0].URL
 	}
 	return &Provider{
-		client: signed.Client{
-			Service: "the gateway", Region: c.Endpoints[0].Region, Credentials: c.Credentials, HTTP: c.HTTP, Observe: c.Observe,
-			Kinds: kinds, Cures: cures, Wrong: "check the backend's addresses",
-		},
+		client:    signed.Client{Table: answers, Region: c.Endpoints[0].Region, Credentials: c.Credentials, HTTP: c.HTTP, Observe: c.Observe},
 		endpoints: c.Endpoints, owner: c.Owner, settles: c.Settles,
 		adminURL: strings.TrimSuffix(c.AdminURL, "/"), s3URL: strings.TrimSuffix(c.S3URL, "/"),
 		editing: editing{buckets: map[string]*sync.Mutex{}},
@@ -128,7 +125,7 @@ func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (cont
 // who else is there, and all but one give way.
 func (p *Provider) sign(ctx context.Context, name, access string) (account, error) {
 	err := p.create(ctx, access, secret.New(rand.Text()+rand.Text()), mayNothing) // its key is issued later
-	if err != nil && !signed.IsCode(err, "XAdminUserExists") {
+	if err != nil && signed.Code(err) != "XAdminUserExists" {
 		return account{}, err
 	}
 	all, err := p.accounts(ctx)
@@ -282,7 +279,7 @@ func (p *Provider) issueKey(ctx context.Context, have account, all []account, re
 	}
 	if !there {
 		err := p.create(ctx, pair.AccessKeyID, pair.SecretAccessKey, mayNothing)
-		if signed.IsCode(err, "XAdminUserExists") {
+		if signed.Code(err) == "XAdminUserExists" {
 			err = p.update(ctx, pair.AccessKeyID, &pair.SecretAccessKey, mayNothing)
 		}
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
@@ -24,8 +25,18 @@ func Reach(ctx context.Context, client *http.Client, endpoints []cosi.Endpoint) 
 			err = answer.Body.Close()
 		}
 		if err != nil && !errors.Is(err, transport.ErrRedirect) {
-			return fault.In(fault.NoAnswer(err, "", "the storage"), "region %s at %s", e.Region, e.URL)
+			return fault.NoAnswer(err, "", "the storage of region "+e.Region+" at "+e.URL)
 		}
 	}
 	return nil
+}
+
+// From returns endpoints with that of a region first.
+func From(region string, endpoints []cosi.Endpoint) []cosi.Endpoint {
+	first := func(e cosi.Endpoint) bool { return e.Region == region }
+	var out []cosi.Endpoint
+	if i := slices.IndexFunc(endpoints, first); i >= 0 {
+		out = append(out, endpoints[i])
+	}
+	return append(out, slices.DeleteFunc(slices.Clone(endpoints), first)...)
 }
