@@ -32,8 +32,9 @@ var levels = map[string]int{
 
 	"pkg/policy": 2, // policies say what the modes mean
 
-	"pkg/params":   3,
-	"pkg/contract": 3,
+	"pkg/params":          3,
+	"pkg/contract":        3,
+	"pkg/contract/signed": 3,
 
 	"pkg/config":               4, // which holds what contracts let classes say
 	"pkg/journal":              4, // a record keeps the parameters it was made with

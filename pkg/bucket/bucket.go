@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"time"
 
@@ -23,10 +24,12 @@ import (
 	"github.com/aws/smithy-go/middleware"
 	"golang.org/x/time/rate"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // Config makes an Engine.
@@ -47,7 +50,7 @@ type Config struct {
 	// ("region:placement").
 	Placements bool
 	// HTTP carries the calls; engines of one backend share it and its connections.
-	HTTP aws.HTTPClient
+	HTTP *http.Client
 	// Observe hears of every call that was tried, with the outcome.
 	Observe func(operation string, err error)
 	// Features remembers what the service has; engines of one backend share it.
@@ -93,22 +96,12 @@ func New(c Config) *Engine {
 		features:    c.Features,
 		placements:  c.Placements,
 		deletions:   c.Deletions,
-		s3: s3.New(s3.Options{
-			BaseEndpoint: aws.String(c.Endpoint.URL),
-			Region:       c.Endpoint.Region,
-			UsePathStyle: c.Endpoint.PathStyle,
-			HTTPClient:   c.HTTP,
-			Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-				return aws.Credentials{AccessKeyID: c.Key.AccessKeyID, SecretAccessKey: c.Key.SecretAccessKey.Reveal()}, nil
-			}),
-			// Services other than AWS know no checksum trailers.
-			RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
-			ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
-			Retryer: retry.NewStandard(func(o *retry.StandardOptions) {
+		s3: signed.S3(c.Endpoint, c.Key, transport.Speaking(transport.S3, c.HTTP), func(o *s3.Options) {
+			o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) {
 				o.MaxAttempts, o.MaxBackoff = attempts, maxBackoff
 				o.RateLimiter = ratelimit.None // a client-side budget would turn an outage into a longer one
-			}),
-			APIOptions: []func(*middleware.Stack) error{observeAttempts(c.Observe)},
+			})
+			o.APIOptions = append(o.APIOptions, observeAttempts(c.Observe))
 		}),
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 )
@@ -253,7 +254,7 @@ var absent = map[string]bool{
 // has sorts the answer to a read: found is false if the bucket does not have
 // the option.
 func has(err error, operation string) (found bool, _ error) {
-	if absent[code(err)] {
+	if absent[signed.Code(err)] {
 		return false, nil
 	}
 	return err == nil, classify(err, operation)

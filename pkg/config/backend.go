@@ -62,7 +62,7 @@ type Connection struct {
 	Proxy string `yaml:"proxy,omitempty"`
 	// ConnectTimeout bounds the making of a connection; 5s by default.
 	ConnectTimeout time.Duration `yaml:"connectTimeout,omitempty"`
-	// AnswerTimeout bounds the wait for an answer; 20s by default.
+	// AnswerTimeout bounds the wait for an answer; 20s by default, and at most.
 	AnswerTimeout time.Duration `yaml:"answerTimeout,omitempty"`
 	// InsecureSkipVerify takes any certificate for the service's. For tests.
 	InsecureSkipVerify bool `yaml:"insecureSkipVerify,omitempty"`
@@ -75,6 +75,10 @@ type ContractAPI struct {
 	URL string `yaml:"url"`
 	// TokenFile holds the bearer token.
 	TokenFile string `yaml:"tokenFile"`
+	// AllowedEndpoints are the S3 addresses that the service may name, beside
+	// those at its own host: https://s3.example.com, https://*.s3.example.com, or a
+	// block such as 10.0.0.0/8 for names of the second kind that lead there.
+	AllowedEndpoints []string `yaml:"allowedEndpoints,omitempty"`
 	// KeysReachAll is for a service whose keys cannot be limited to buckets.
 	KeysReachAll bool `yaml:"keysReachAll,omitempty"`
 }
@@ -244,8 +248,16 @@ func (b Backend) check(at string) []error {
 	return append(faults, b.Connection.check(at+".connection")...)
 }
 
-// Transport is the connection as pkg/transport takes it.
-func (c Connection) Transport() transport.Config {
+// Transport is how the backend is reached, as pkg/transport takes it.
+func (b Backend) Transport() transport.Config {
+	out := b.Connection.transport()
+	if b.ContractAPI != nil {
+		out.Allowed = b.ContractAPI.Allowed()
+	}
+	return out
+}
+
+func (c Connection) transport() transport.Config {
 	return transport.Config{
 		CAFile: c.CAFile, ClientCertFile: c.ClientCertFile, ClientKeyFile: c.ClientKeyFile, Proxy: c.Proxy,
 		ConnectTimeout: c.ConnectTimeout, AnswerTimeout: c.AnswerTimeout, SkipVerify: c.InsecureSkipVerify,
@@ -259,15 +271,15 @@ func (c Connection) check(at string) []error {
 		fault("%s: clientCertFile and clientKeyFile go together", at)
 	}
 	for name, d := range map[string]time.Duration{"connectTimeout": c.ConnectTimeout, "answerTimeout": c.AnswerTimeout} {
-		if d < 0 || d > 10*time.Minute {
-			fault("%s.%s: %s is not between 0 and 10m", at, name, d)
+		if d < 0 || d > transport.AttemptTimeout {
+			fault("%s.%s: %s is not between 0 and %s, which an attempt has in all", at, name, d, transport.AttemptTimeout)
 		}
 	}
 	if c.Proxy != "" {
 		faults = append(faults, checkURL(at+".proxy", c.Proxy)...)
 	}
 	if len(faults) == 0 {
-		if _, err := transport.New(c.Transport()); err != nil {
+		if _, err := transport.New(c.transport()); err != nil {
 			fault("%s: %w", at, err)
 		}
 	}
@@ -318,8 +330,17 @@ func checkSettleTime(at string, d time.Duration) []error {
 	return nil
 }
 
+// Allowed are the addresses that the service may name.
+func (a *ContractAPI) Allowed() transport.Allowed {
+	out, _ := transport.NewAllowed(a.URL, a.AllowedEndpoints) // was checked
+	return out
+}
+
 func (a *ContractAPI) check(at string) []error {
 	faults := checkURL(at+".url", a.URL)
+	if _, err := transport.NewAllowed(a.URL, a.AllowedEndpoints); err != nil && len(faults) == 0 {
+		faults = append(faults, fmt.Errorf("%s.allowedEndpoints%w", at, err))
+	}
 	if _, err := ReadSecret(a.TokenFile); err != nil {
 		faults = append(faults, fmt.Errorf("%s.tokenFile: %w", at, err))
 	}

@@ -76,7 +76,7 @@ func newBackend(ctx context.Context, b config.Backend, owner string, observe fun
 	if b.Connection.InsecureSkipVerify {
 		log.Info("TLS certificates of this backend are not verified: connection.insecureSkipVerify is set")
 	}
-	connection := b.Connection.Transport()
+	connection := b.Transport()
 	connection.Changed = r.changed("TLS")
 	var err error
 	if r.client, err = transport.New(connection); err != nil {
@@ -120,7 +120,7 @@ func newContractAPI(c config.ContractAPI, r reach) (contract.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return contractapi.New(contractapi.Config{URL: c.URL, Token: token.Get, KeysReachAll: c.KeysReachAll, HTTP: r.client, Observe: r.observe})
+	return contractapi.New(contractapi.Config{URL: c.URL, Token: token.Get, Allowed: c.Allowed(), KeysReachAll: c.KeysReachAll, HTTP: r.client, Observe: r.observe})
 }
 
 func newRGW(c config.RGW, r reach) (contract.Provider, error) {

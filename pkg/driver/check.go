@@ -72,7 +72,7 @@ func checkBackend(ctx context.Context, c *config.Config, b config.Backend, p *pr
 		found(Finding{Backend: b.Name, What: "trial", Skipped: true})
 		return nil
 	}
-	client, err := transport.New(b.Connection.Transport())
+	client, err := transport.New(b.Transport())
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/http"
 	"os"
 	"sync"
 	"time"
@@ -94,7 +93,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	if err := checkTerms(c, p); err != nil {
 		return err
 	}
-	ready := server.Readiness(p.Check)
+	ready := server.Readiness(log, p.Check)
 	grpcServer := server.New(log, server.Config{
 		CallTimeout: c.Driver.CallTimeout, Recorder: m, Ready: ready,
 		Register: func(r *grpc.Server) {
@@ -106,7 +105,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	httpAddress, httpDone, err := serveHTTP(ctx, cancel, o.HTTPAddress, server.HTTP(m.Handler(), ready))
+	httpAddress, httpDone, err := server.ServeHTTP(ctx, cancel, o.HTTPAddress, server.HTTP(m.Handler(), ready))
 	if err != nil {
 		return err
 	}
@@ -244,33 +243,4 @@ func checkTerms(c *config.Config, p *provisioner.Provisioner) error {
 		faults = append(faults, p.CheckTerms("on demand", c.OnDemand.Terms))
 	}
 	return errors.Join(faults...)
-}
-
-// serveHTTP answers probes and metrics until ctx ends; stop is called if the
-// listener fails, because a driver without its probes is not well.
-func serveHTTP(ctx context.Context, stop func(), address string, handler http.Handler) (string, <-chan error, error) {
-	done := make(chan error, 1)
-	if address == "" {
-		done <- nil
-		return "", done, nil
-	}
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return "", nil, fmt.Errorf("http endpoint: %w", err)
-	}
-	const slowClient = 10 * time.Second
-	s := &http.Server{Handler: handler, ReadHeaderTimeout: slowClient, WriteTimeout: slowClient}
-	go func() {
-		<-ctx.Done()
-		_ = s.Close() // probes have nothing to finish
-	}()
-	go func() {
-		err := s.Serve(listener)
-		if errors.Is(err, http.ErrServerClosed) {
-			err = nil
-		}
-		done <- err
-		stop()
-	}()
-	return listener.Addr().String(), done, nil
 }

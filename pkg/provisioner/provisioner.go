@@ -14,7 +14,6 @@ package provisioner
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -215,14 +214,27 @@ func (p *Provisioner) termsOf(id cosi.ContractID) (config.Terms, bool) {
 	return terms, known && terms.Backend == id.Backend
 }
 
-// Check reports why the driver could not serve a call now: the journal or a
-// backend that cannot be reached. It names each that is away.
-func (p *Provisioner) Check(ctx context.Context) error {
-	errs := []error{p.journal.Check(ctx)}
-	for _, name := range slices.Sorted(maps.Keys(p.backends)) {
-		errs = append(errs, p.backends[name].Check(ctx))
+// Check looks, at once, at all that a call needs. It returns the parts that could
+// not serve one now, with the reasons: "journal", and "backend" with its name.
+func (p *Provisioner) Check(ctx context.Context) map[string]error {
+	var mu sync.Mutex
+	var looks sync.WaitGroup
+	away := map[string]error{}
+	look := func(part string, check func(context.Context) error) {
+		looks.Go(func() {
+			if err := check(ctx); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				away[part] = err
+			}
+		})
 	}
-	return join(errs...)
+	look("journal", p.journal.Check)
+	for name, b := range p.backends {
+		look("backend "+name, b.Check)
+	}
+	looks.Wait()
+	return away
 }
 
 func bucketIDOf(id cosi.AccountID, b journal.BucketAccess) cosi.BucketID {

@@ -1,6 +1,7 @@
 package options
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -53,7 +54,7 @@ func TestDroppedOption(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				web := s3fake.New()
 				s := faked(web)
-				s.HTTP = web
+				s.HTTP = &http.Client{Transport: web}
 				e := s.engine()
 				web.Hide(o.subresource, true)
 				err := e.Create(t.Context(), "one", first)

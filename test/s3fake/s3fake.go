@@ -62,13 +62,13 @@ func acl(grants string) string {
 
 const readAll = `<Grant><Grantee xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="Group"><URI>http://acs.amazonaws.com/groups/global/AllUsers</URI></Grantee><Permission>READ</Permission></Grant>`
 
-// New returns a service that answers [Server.Do] only.
+// New returns a service that answers [Server.RoundTrip] only.
 func New() *Server {
 	return &Server{URL: "http://s3.fake", Lacks: map[string]bool{}, hidden: map[string]bool{}, buckets: map[string]*bucket{}}
 }
 
-// Do answers a request without a network, as an aws.HTTPClient.
-func (s *Server) Do(r *http.Request) (*http.Response, error) {
+// RoundTrip answers a request without a network, as an http.RoundTripper.
+func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body == nil {
 		r.Body = http.NoBody
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 const (
@@ -70,10 +71,15 @@ func play(t *testing.T, a answer) (*service, *contractapi.Provider) {
 
 func (s *service) provider(url string) *contractapi.Provider {
 	s.t.Helper()
+	return s.allowed(url, transport.Allowed{})
+}
+
+func (s *service) allowed(url string, allowed transport.Allowed) *contractapi.Provider {
+	s.t.Helper()
 	// Each test's connections are its own, so that one's lost answers are not another's.
-	transport := &http.Transport{}
-	s.t.Cleanup(transport.CloseIdleConnections)
-	p, err := contractapi.New(contractapi.Config{URL: url, Token: func() secret.String { return secret.New(token) }, HTTP: &http.Client{Transport: transport}, Observe: func(operation string, err error) {
+	carrier := &http.Transport{}
+	s.t.Cleanup(carrier.CloseIdleConnections)
+	p, err := contractapi.New(contractapi.Config{URL: url, Allowed: allowed, Token: func() secret.String { return secret.New(token) }, HTTP: transport.Bounded(carrier), Observe: func(operation string, err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.observed = append(s.observed, operation+" "+string(fault.KindOf(err)))
@@ -382,7 +388,7 @@ func TestAnswerThatIsNotJSON(t *testing.T) {
 			t.Parallel()
 			s, p := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { write(w, 200, body) })
 			_, err := p.GetContract(bounded(t), "team-a")
-			kind(t, err, fault.Internal)
+			kind(t, err, fault.Unavailable)
 			s.asked("GET /v1/contracts/team-a") // it would not get better
 		})
 	}
@@ -525,8 +531,8 @@ func TestNoWaitBeyondTheDeadline(t *testing.T) {
 	kind(t, err, fault.Unavailable)
 	s.asked("GET /v1/contracts/team-a")
 	var f *fault.Error
-	if !errors.As(err, &f) || f.RetryAfter != asked*time.Second {
-		t.Errorf("the caller is not told to come back after %ds: %#v", asked, f)
+	if !errors.As(err, &f) || f.RetryAfter < time.Minute || f.RetryAfter >= asked*time.Second {
+		t.Errorf("the caller is not told to come back later: %#v", f)
 	}
 }
 
@@ -822,7 +828,7 @@ func TestIssueKeyWithoutAKey(t *testing.T) {
 			t.Parallel()
 			_, p := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { write(w, 201, body) })
 			_, err := p.IssueKey(bounded(t), issueRequest)
-			kind(t, err, fault.Internal)
+			kind(t, err, fault.Unavailable)
 			if err != nil && strings.Contains(err.Error(), "sk1") {
 				t.Errorf("the secret is in the text %q", err)
 			}
@@ -1096,7 +1102,7 @@ func TestUnpromisedSuccess(t *testing.T) {
 			t.Run(what+"/"+which, func(t *testing.T) {
 				t.Parallel()
 				s, p := play(t, func(w http.ResponseWriter, r *http.Request, _ int) { answer(w, r) })
-				kind(t, call(bounded(t), p), fault.Internal)
+				kind(t, call(bounded(t), p), fault.Unavailable)
 				if n := len(s.seen()); n != 1 {
 					t.Errorf("asked %q", s.lines())
 				}
@@ -1114,4 +1120,68 @@ func TestRevokeOfTheAbsent(t *testing.T) {
 			t.Errorf("%s: %v", code, err)
 		}
 	}
+}
+
+// An address that the service names is where the driver sends signed requests,
+// and what applications are told: it is refused before either, unless the
+// configuration has it.
+func TestAddressesOfOthers(t *testing.T) {
+	t.Parallel()
+	inside, _ := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { write(w, 200, "internal") })
+	for name, c := range map[string]struct {
+		url, region string
+		list        []string
+		ok          bool
+		says        string
+	}{
+		"an internal server": {inside.URL, "north", nil, false, "allowedEndpoints"},
+		"one that is listed": {inside.URL, "north", []string{inside.URL}, true, ""},
+		"another port of it": {inside.URL + "1", "north", []string{inside.URL}, false, "allowedEndpoints"},
+		"metadata":           {"http://169.254.169.254/latest", "north", nil, false, "allowedEndpoints"},
+		"no HTTP":            {"file:///etc/passwd", "north", nil, false, "no address of an S3 service"},
+		"credentials":        {"http://a:b@localhost", "north", nil, false, "no address of an S3 service"},
+		"a screen":           {"http://localhost/\\u001b[2J", "north", nil, false, "no address of an S3 service"},
+		"a region's name":    {"http://localhost", "\\u001b[2J", nil, false, "region"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			endpoint := fmt.Sprintf(`{"url":"%s","region":"%s","pathStyle":true}`, c.url, c.region)
+			s, _ := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+				switch r.URL.Path {
+				case "/v1/regions":
+					write(w, 200, `{"items":[`+endpoint+`]}`)
+				default:
+					write(w, 200, strings.Replace(contractJSON("active"), region, endpoint, 1))
+				}
+			})
+			own := strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
+			allowed, err := transport.NewAllowed(own, c.list)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := s.allowed(s.URL, allowed)
+			for what, ask := range map[string]func() error{
+				"Regions": func() error { _, err := p.Regions(bounded(t)); return err },
+				"Check":   func() error { return p.Check(bounded(t)) },
+				"Get":     func() error { _, err := p.GetContract(bounded(t), "team-a"); return err },
+				"Ensure": func() error {
+					_, err := p.EnsureContract(bounded(t), contract.Spec{Name: "team-a", Owner: "cluster-1"})
+					return err
+				},
+			} {
+				err := ask()
+				if c.ok != (err == nil) {
+					t.Errorf("%s: %v", what, err)
+				}
+				if err != nil && (!fault.Is(err, fault.FailedPrecondition) || !strings.Contains(err.Error(), c.says) || strings.ContainsAny(err.Error(), "\x1b")) {
+					t.Errorf("%s: %s: %q", what, fault.KindOf(err), err)
+				}
+			}
+		})
+	}
+	t.Cleanup(func() {
+		if n := len(inside.seen()); n > 1 { // by the one that is listed
+			t.Errorf("an internal server was asked %d times", n)
+		}
+	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // play is a provider at a server that answers as the test says.
@@ -34,7 +35,7 @@ func play(t *testing.T, change func(*iam.Config), answer http.HandlerFunc) (*iam
 			return secret.KeyPair{AccessKeyID: "a", SecretAccessKey: secret.New("planted-secret")}, nil
 		},
 		Accounts: func() []string { return []string{""} }, Path: "/contract-cosi/", Dialect: policy.AWS(), MaxPolicyBytes: 2048, MaxKeys: 2,
-		HTTP: &http.Client{Timeout: 2 * time.Second}, Observe: func(string, error) {},
+		HTTP: transport.Bounded(&http.Transport{ResponseHeaderTimeout: 2 * time.Second}), Observe: func(string, error) {},
 	}
 	if change != nil {
 		change(&c)

@@ -44,9 +44,7 @@ func (p *Provider) RestoreKey(ctx context.Context, name, slot, accessKeyID strin
 		}
 	}
 	if slices.Contains(differing, contract.KeyInactive) {
-		_, err = try(ctx, p, "UpdateAccessKey", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.UpdateAccessKeyOutput, error) {
-			return p.iam.UpdateAccessKey(ctx, &iam.UpdateAccessKeyInput{UserName: &user, AccessKeyId: &accessKeyID, Status: types.StatusTypeActive}, as)
-		})
+		_, err = try(ctx, p, "UpdateAccessKey", name, true, p.iam.UpdateAccessKey, &iam.UpdateAccessKeyInput{UserName: &user, AccessKeyId: &accessKeyID, Status: types.StatusTypeActive})
 	}
 	return differing, err
 }
@@ -62,9 +60,7 @@ func (p *Provider) compareKey(ctx context.Context, name, user, accessKeyID, want
 	if i < 0 {
 		return nil, fault.New(fault.NotFound, "the IAM user %s has no key %s", user, accessKeyID)
 	}
-	out, err := try(ctx, p, "GetUserPolicy", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.GetUserPolicyOutput, error) {
-		return p.iam.GetUserPolicy(ctx, &iam.GetUserPolicyInput{UserName: &user, PolicyName: aws.String(policyName)}, as)
-	})
+	out, err := try(ctx, p, "GetUserPolicy", name, true, p.iam.GetUserPolicy, &iam.GetUserPolicyInput{UserName: &user, PolicyName: aws.String(policyName)})
 	have := ""
 	if err == nil {
 		have = unescaped(aws.ToString(out.PolicyDocument))

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/xml"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 	"strings"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 )
 
 // bucket is a bucket of the S3 server, which has what the driver asks for.
@@ -64,6 +65,9 @@ func (c carrier) RoundTrip(r *http.Request) (answer *http.Response, err error) {
 		answer = e.answer()
 		return nil
 	})
+	if fault.Is(err, fault.Unavailable) { // as a network says it
+		err = io.ErrUnexpectedEOF
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -164,19 +168,40 @@ func (e *exchange) serve(w http.ResponseWriter) {
 	}
 }
 
-// allowed reports whether a key of a scope may make the request: objects only.
-func (e *exchange) allowed(scope *contract.Scope) bool {
-	writes := e.method == http.MethodPut || e.method == http.MethodDelete || e.method == http.MethodPost
-	lists := e.object == "" && e.method == http.MethodGet && (e.query.Has("list-type") || e.query.Has("uploads"))
-	if e.name == "" || e.object == "" && !lists {
-		return false
+// actions are S3's names for what can be done with a bucket's keys and an object,
+// by method and subresource.
+var actions = map[string]string{
+	"GET list-type": "ListBucket", "GET uploads": "ListBucketMultipartUploads", "GET versions": "ListBucketVersions", "GET location": "GetBucketLocation",
+	"object GET": "GetObject", "object HEAD": "GetObject", "object PUT": "PutObject", "object DELETE": "DeleteObject", "object POST uploads": "PutObject",
+	"object DELETE uploadId": "AbortMultipartUpload", "object GET uploadId": "ListMultipartUploadParts",
+	"object GET tagging": "GetObjectTagging", "object PUT tagging": "PutObjectTagging", "object DELETE tagging": "DeleteObjectTagging",
+	"object GET attributes": "GetObjectAttributes",
+}
+
+// action is the S3 action of the request, "" if no key of an access can have it.
+func (e *exchange) action() string {
+	name := e.method
+	if e.object != "" {
+		name = "object " + name
 	}
+	name = actions[strings.TrimSpace(name+" "+e.sub())]
+	if name == "" {
+		return ""
+	}
+	if e.query.Has("versionId") { // of one version: GetObjectTagging is GetObjectVersionTagging
+		name = strings.Replace(name, "Object", "ObjectVersion", 1)
+	}
+	return "s3:" + name
+}
+
+// allowed reports whether a key of a scope may make the request.
+func (e *exchange) allowed(scope *contract.Scope) bool {
 	at := e.object
-	if lists {
+	if at == "" {
 		at = e.query.Get("prefix")
 	}
 	return slices.ContainsFunc(scope.Buckets, func(b contract.BucketScope) bool {
-		return b.Bucket == e.name && strings.HasPrefix(at, b.Prefix) && (b.Mode == cosi.ReadWrite || writes == (b.Mode == cosi.WriteOnly))
+		return b.Bucket == e.name && strings.HasPrefix(at, b.Prefix) && b.Mode.Allows(e.action())
 	})
 }
 
@@ -184,7 +209,7 @@ func (e *exchange) allowed(scope *contract.Scope) bool {
 func (e *exchange) sub() string {
 	for key := range e.query {
 		if absent[key] != "" || initial[key] != "" || slices.Contains([]string{"location", "versions", "delete", "uploads", "uploadId", "object-lock", "encryption", "website",
-			"requestPayment", "publicAccessBlock", "ownershipControls", "list-type"}, key) {
+			"requestPayment", "publicAccessBlock", "ownershipControls", "list-type", "attributes"}, key) {
 			return key
 		}
 	}
@@ -294,14 +319,27 @@ func (e *exchange) putACL(b *bucket) {
 
 func (e *exchange) onObject(w http.ResponseWriter, b *bucket) {
 	content, there := b.objects[e.object]
-	switch {
-	case e.query.Has("uploads") && e.method == http.MethodPost:
+	tags := e.object + "?tagging"
+	switch sub := e.sub(); {
+	case sub == "uploads" && e.method == http.MethodPost:
 		b.uploads++
 		_, _ = fmt.Fprintf(w, "<InitiateMultipartUploadResult><UploadId>%d</UploadId></InitiateMultipartUploadResult>", b.uploads)
-	case e.query.Has("uploadId"):
+	case sub == "uploadId" && e.method == http.MethodGet:
+		_, _ = io.WriteString(w, "<ListPartsResult></ListPartsResult>")
+	case sub == "uploadId":
 		w.WriteHeader(http.StatusNoContent)
+	case sub == "tagging" && e.method == http.MethodPut:
+		b.documents[tags] = string(e.body)
+	case sub == "tagging" && e.method == http.MethodDelete:
+		delete(b.documents, tags)
+		w.WriteHeader(http.StatusNoContent)
+	case sub == "tagging":
+		_, _ = io.WriteString(w, cmp.Or(b.documents[tags], "<Tagging><TagSet></TagSet></Tagging>"))
+	case sub == "attributes":
+		_, _ = fmt.Fprintf(w, "<GetObjectAttributesResponse><ObjectSize>%d</ObjectSize></GetObjectAttributesResponse>", len(content))
 	case e.method == http.MethodPut:
 		b.objects[e.object] = string(decoded(e.header, e.body))
+		w.Header().Set("x-amz-version-id", "null") // the only one that there is
 	case e.method == http.MethodDelete:
 		delete(b.objects, e.object)
 		w.WriteHeader(http.StatusNoContent)

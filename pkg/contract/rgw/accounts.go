@@ -51,8 +51,8 @@ func NewAccounts(c Config) *Accounts {
 	return &Accounts{
 		calls: calls, endpoints: c.Endpoints,
 		within: iam.Config{
-			URL: calls.url, Region: calls.region, Endpoints: c.Endpoints, OwnAccounts: true, Path: "/contract-cosi/",
-			Dialect: dialect(), MaxKeys: maxKeys, Settles: c.Settles, HTTP: calls.http, Observe: c.Observe,
+			URL: calls.url, Region: calls.Region, Endpoints: c.Endpoints, OwnAccounts: true, Path: "/contract-cosi/",
+			Dialect: dialect(), MaxKeys: maxKeys, Settles: c.Settles, HTTP: calls.HTTP, Observe: c.Observe,
 		},
 	}
 }
@@ -72,7 +72,7 @@ func (p *Accounts) Regions(context.Context) ([]cosi.Endpoint, error) { return p.
 // Check implements contract.Provider. That accounts can be read is tried, at one
 // that nobody has.
 func (p *Accounts) Check(ctx context.Context) error {
-	u, err := p.calls.userOfKey(ctx, p.calls.credentials().AccessKeyID)
+	u, err := p.calls.userOfKey(ctx, p.calls.Credentials().AccessKeyID)
 	if err != nil {
 		return err
 	}
@@ -84,12 +84,7 @@ func (p *Accounts) Check(ctx context.Context) error {
 	if _, err := p.calls.getAccount(ctx, accountID("")); err != nil && !fault.Is(err, fault.NotFound) {
 		return err
 	}
-	for _, e := range p.endpoints {
-		if err := p.calls.reach(ctx, e); err != nil {
-			return err
-		}
-	}
-	return nil
+	return contract.Reach(ctx, p.calls.HTTP, p.endpoints)
 }
 
 // isAdmin reports whether a user may do everything at the Admin Ops API.

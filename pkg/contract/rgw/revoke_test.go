@@ -35,8 +35,9 @@ func (g *release16) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
 	case action == "PutUserPolicy":
 		g.policies[r.Form.Get("PolicyName")] = r.Form.Get("PolicyDocument")
+		_, _ = fmt.Fprint(w, "<PutUserPolicyResponse></PutUserPolicyResponse>")
 	case action == "GetUserPolicy":
-		_, _ = fmt.Fprintf(w, "<R><GetUserPolicyResult><PolicyDocument>%s</PolicyDocument></GetUserPolicyResult></R>", g.policies[r.Form.Get("PolicyName")])
+		_, _ = fmt.Fprintf(w, "<GetUserPolicyResponse><GetUserPolicyResult><PolicyDocument>%s</PolicyDocument></GetUserPolicyResult></GetUserPolicyResponse>", g.policies[r.Form.Get("PolicyName")])
 	case r.Method == http.MethodGet:
 		u := map[string]any{"suspended": 0, "keys": []map[string]string{}}
 		if strings.HasSuffix(uid, cosi.ContractSlot) && g.suspended {

@@ -35,9 +35,8 @@ import (
 	"strings"
 	"time"
 
-	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
-
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
@@ -80,13 +79,10 @@ func newClient(c Config) *client {
 	if c.AdminURL == "" {
 		c.AdminURL = c.Endpoints[0].URL
 	}
-	// A redirect would carry the signature elsewhere.
-	follow := *c.HTTP
-	follow.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &client{
-		url: strings.TrimSuffix(c.AdminURL, "/"), region: c.Endpoints[0].Region, credentials: c.Credentials, http: &follow, observe: c.Observe,
-		signer: v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }),
-	}
+	return &client{url: strings.TrimSuffix(c.AdminURL, "/"), Client: signed.Client{
+		Table: answers, Region: c.Endpoints[0].Region, Credentials: c.Credentials, HTTP: c.HTTP, Observe: c.Observe,
+		FinishesWrites: true, // or a write of a user takes away the policy that the next attempt writes
+	}}
 }
 
 // Capabilities implements contract.Provider.
@@ -103,7 +99,7 @@ func (p *Provider) Regions(context.Context) ([]cosi.Endpoint, error) { return p.
 // Check implements contract.Provider. The driver's own user says what it may do;
 // of each S3 address any answer will do.
 func (p *Provider) Check(ctx context.Context) error {
-	u, err := p.calls.userOfKey(ctx, p.calls.credentials().AccessKeyID)
+	u, err := p.calls.userOfKey(ctx, p.calls.Credentials().AccessKeyID)
 	if err != nil {
 		return err
 	}
@@ -112,12 +108,7 @@ func (p *Provider) Check(ctx context.Context) error {
 			return fault.New(fault.PermissionDenied, "the driver's own user at the Ceph gateway lacks the capability %s=*; add it with radosgw-admin caps add", needed)
 		}
 	}
-	for _, e := range p.endpoints {
-		if err := p.calls.reach(ctx, e); err != nil {
-			return err
-		}
-	}
-	return nil
+	return contract.Reach(ctx, p.calls.HTTP, p.endpoints)
 }
 
 // A tenant's name has letters, digits and underscores only, and a contract's no
@@ -166,17 +157,7 @@ func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (cont
 
 // contractOf is a contract as its mark shows it. Its own region comes first.
 func contractOf(name string, m mark, suspended bool, endpoints []cosi.Endpoint) contract.Contract {
-	c := contract.Contract{Name: name, Owner: m.owner, State: contract.StateActive, Endpoints: slices.Clone(endpoints)}
-	slices.SortStableFunc(c.Endpoints, func(a, b cosi.Endpoint) int {
-		switch {
-		case a.Region == b.Region:
-		case a.Region == m.region:
-			return -1
-		case b.Region == m.region:
-			return 1
-		}
-		return 0
-	})
+	c := contract.Contract{Name: name, Owner: m.owner, State: contract.StateActive, Endpoints: contract.From(m.region, endpoints)}
 	if suspended {
 		c.State = contract.StateSuspended
 	}

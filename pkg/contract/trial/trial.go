@@ -15,10 +15,10 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/smithy-go"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/keys"
@@ -183,13 +183,7 @@ func (r *run) key(at cosi.Endpoint, name, neighbour string) {
 }
 
 func (r *run) application(at cosi.Endpoint, pair secret.KeyPair) *s3.Client {
-	return s3.New(s3.Options{
-		BaseEndpoint: aws.String(at.URL), Region: at.Region, UsePathStyle: at.PathStyle, HTTPClient: r.HTTP,
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: pair.AccessKeyID, SecretAccessKey: pair.SecretAccessKey.Reveal()}, nil
-		}),
-		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
-	})
+	return signed.S3(at, pair, r.HTTP)
 }
 
 const object = "trial"
@@ -214,14 +208,13 @@ func (r *run) list(c *s3.Client, name string) error {
 
 // plain is an error of the SDK without what differs each time.
 func plain(what string, err error) error {
-	var answer smithy.APIError
-	switch {
+	switch code := signed.Code(err); {
 	case err == nil:
 		return nil
-	case errors.As(err, &answer):
-		return fault.Wrap(fault.PermissionDenied, err, "the storage refused to %s (%s)", what, answer.ErrorCode())
+	case code != "":
+		return fault.Wrap(fault.PermissionDenied, err, "the storage refused to %s (%s)", what, code)
 	}
-	return fault.Wrap(fault.Unavailable, err, "the storage does not answer (%s)", fault.NoAnswer(err))
+	return fault.NoAnswer(err, "", "the storage")
 }
 
 // refusal turns a refusal into success, and all else into a failure.

@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // An account has an access key, which is its name, and nothing else that could
@@ -84,7 +86,11 @@ func (p *Provider) admin(ctx context.Context, operation, path string, query url.
 			return nil, fault.Wrap(fault.Internal, err, "%s cannot be written", operation)
 		}
 	}
-	return p.client.call(ctx, operation, http.MethodPatch, p.adminURL+path, query, text)
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	// The lists of the API have no pages.
+	return p.client.Do(transport.Listing(ctx), signed.Call{Operation: operation, Method: http.MethodPatch, API: transport.S3, URL: p.adminURL + path, Body: text})
 }
 
 // accounts are all that the gateway has. It tells their secrets as well, which

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
@@ -54,7 +55,7 @@ type Config struct {
 
 // Provider is a gateway.
 type Provider struct {
-	client    client
+	client    signed.Client
 	adminURL  string
 	s3URL     string
 	endpoints []cosi.Endpoint
@@ -71,7 +72,8 @@ func New(c Config) *Provider {
 		c.S3URL = c.Endpoints[0].URL
 	}
 	return &Provider{
-		client: newClient(c), endpoints: c.Endpoints, owner: c.Owner, settles: c.Settles,
+		client:    signed.Client{Table: answers, Region: c.Endpoints[0].Region, Credentials: c.Credentials, HTTP: c.HTTP, Observe: c.Observe},
+		endpoints: c.Endpoints, owner: c.Owner, settles: c.Settles,
 		adminURL: strings.TrimSuffix(c.AdminURL, "/"), s3URL: strings.TrimSuffix(c.S3URL, "/"),
 		editing: editing{buckets: map[string]*sync.Mutex{}},
 	}
@@ -123,7 +125,7 @@ func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (cont
 // who else is there, and all but one give way.
 func (p *Provider) sign(ctx context.Context, name, access string) (account, error) {
 	err := p.create(ctx, access, secret.New(rand.Text()+rand.Text()), mayNothing) // its key is issued later
-	if err != nil && !isCode(err, "XAdminUserExists") {
+	if err != nil && signed.Code(err) != "XAdminUserExists" {
 		return account{}, err
 	}
 	all, err := p.accounts(ctx)
@@ -277,7 +279,7 @@ func (p *Provider) issueKey(ctx context.Context, have account, all []account, re
 	}
 	if !there {
 		err := p.create(ctx, pair.AccessKeyID, pair.SecretAccessKey, mayNothing)
-		if isCode(err, "XAdminUserExists") {
+		if signed.Code(err) == "XAdminUserExists" {
 			err = p.update(ctx, pair.AccessKeyID, &pair.SecretAccessKey, mayNothing)
 		}
 		if err != nil {

@@ -209,7 +209,7 @@ func (c *client) classify(call string, err error) error {
 	if errors.As(err, &answer) && answer.Status().Code >= http.StatusInternalServerError {
 		return fault.Wrap(fault.Unavailable, err, "the Kubernetes API server is in trouble (HTTP %d); the journal goes on when it has recovered", answer.Status().Code)
 	}
-	return fault.Wrap(fault.Unavailable, err, "the Kubernetes API server cannot be reached (%s); the journal goes on when it answers", fault.NoAnswer(err))
+	return fault.Wrap(fault.Unavailable, err, "the Kubernetes API server cannot be reached (%s); the journal goes on when it answers", fault.Silence(err))
 }
 
 func isMissingNamespace(err error) bool {
