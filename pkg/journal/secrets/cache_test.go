@@ -14,7 +14,9 @@ import (
 func TestCache(t *testing.T) {
 	t.Parallel()
 	key := journal.Key{Kind: journal.Buckets, ID: "main.team-a.b"}
-	at := func(version uint64) record { return record{Entry: journal.Entry{Key: key, Version: version}, stray: key} }
+	at := func(version uint64) record {
+		return record{Entry: journal.Entry{Key: key, Version: version}, stray: key}
+	}
 	type step struct {
 		what    string
 		do      func(*cache)
