@@ -64,6 +64,8 @@ type Store interface {
 	Delete(ctx context.Context, entries ...Entry) error
 	// Check reports whether the store can be read and written now.
 	Check(ctx context.Context) error
+	// Close ends all writing.
+	Close() error
 }
 
 // RecordKind is what an entry is about.

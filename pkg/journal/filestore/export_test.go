@@ -14,6 +14,13 @@ func (s *Store) Rewrite() error {
 	return s.stuck
 }
 
+// Settle waits for the rewrite under way.
+func (s *Store) Settle() {
+	s.disk.Lock()
+	defer s.disk.Unlock()
+	s.awaitRewrite()
+}
+
 // Later makes it seem that the last rewrite was long ago.
 func (s *Store) Later() {
 	s.disk.Lock()

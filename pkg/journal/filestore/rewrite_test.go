@@ -124,6 +124,7 @@ func TestRewriteThatFails(t *testing.T) {
 	b := filler(0, 1<<20)
 	for range 20 { // MiB; rewrites are due beyond 8, and if that fails at 16
 		must(t, j.SaveBucket(t.Context(), b))
+		f.Settle()
 	}
 	if n := failed.Load(); n < 1 || n > 2 {
 		t.Errorf("%d rewrites were tried, want at most 2", n)
@@ -136,6 +137,7 @@ func TestRewriteThatFails(t *testing.T) {
 			t.Fatalf("check says %v", err)
 		}
 	}
+	f.Settle()
 	if failed.Load() != before || done.Load() != 0 {
 		t.Error("each check has tried a rewrite")
 	}
@@ -143,7 +145,7 @@ func TestRewriteThatFails(t *testing.T) {
 	if err := f.Check(t.Context()); err == nil {
 		t.Error("check says that all is well before it was rewritten")
 	}
-	must(t, f.Rewrite()) // waits for the one that check has begun
+	f.Settle()
 	must(t, f.Check(t.Context()))
 	if info, err := os.Stat(path); err != nil || info.Size() > 8<<20 {
 		t.Errorf("the file has %d bytes (%v)", info.Size(), err)

@@ -10,24 +10,21 @@
 //
 // # Who can read it
 //
-// The file holds keys, so a file whose mode lets others read or change it is
-// refused, and so is one that has a second name. Group access is accepted where
-// Kubernetes gives it to the files of a volume, for the pod's fsGroup: the file
-// has the group of its directory, that is set-group-ID, and the process is in the
-// group. Who may write the directory can replace the file; what its mode has to
-// be is not for this package to say, since many volumes are open to all and
-// mounted for one pod only.
+// The file holds keys, so one whose mode lets others read or change it is refused.
+// Group access is accepted as Kubernetes gives it to the files of a volume, for the
+// pod's fsGroup: the directory is set-group-ID, the file has its group, and the
+// process is in it. Whoever may write the directory can replace the file. Still its
+// mode is not looked at: many volumes are open to all, and mounted for one pod only.
 //
 // # Rewrites
 //
-// When most of the file is outdated it is replaced by one with what is live. That
-// is written beside it while calls go on; they wait only for the last few changes
-// to be copied. A rewrite needs room for both. If it fails, the old file goes on
-// and grows, and the rewrite is tried again when what is outdated has doubled.
-// Nothing bounds the file then but the disk: to refuse a write would lose a
-// revocation in order to save space. Check says that the file cannot be rewritten,
-// and so do the log and the observed operation "rewrite". Check tries again too,
-// now and then, so that it is soon well when its cause has gone.
+// When most of the file is outdated it is replaced by one that holds what is live.
+// That is written beside it while calls go on, which wait only for the last few
+// changes to be copied. If it fails, the old file is used and grows, and a rewrite
+// is tried again when what is outdated has doubled, and now and then by Check, so
+// that it is well soon after the cause has gone. Check, the log and the observed
+// operation "rewrite" tell of it. Nothing but the disk bounds the file then: to
+// refuse writes would lose revocations in order to save space.
 package filestore
 
 import (
@@ -37,7 +34,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -248,7 +244,7 @@ func (s *Store) commitGroup(group []*write) {
 
 // tryGroup writes for a group. It returns why the disk does not take writes.
 func (s *Store) tryGroup(group []*write) error {
-	st := &stage{index: s.index, last: s.log.sequence << versionBits}
+	st := &stage{index: s.index, versions: map[journal.Key]uint64{}, last: s.log.sequence << versionBits}
 	for _, w := range group {
 		w.err = w.apply(st)
 	}
@@ -385,9 +381,10 @@ func (s *Store) rewritten(err error) {
 // stage is what a group of writes will change: those that come later in the
 // group see it, the rest of the world not yet.
 type stage struct {
-	index   *journal.Index
-	changes []change
-	last    uint64 // the version that was given last
+	index    *journal.Index
+	changes  []change
+	versions map[journal.Key]uint64 // of what changes; 0 is deleted
+	last     uint64                 // the version that was given last
 }
 
 // versionBits leave room for that many changes in one frame of the log, whose
@@ -397,13 +394,8 @@ const versionBits = 16
 
 // version returns a key's, or 0 if it has no entry.
 func (s *stage) version(key journal.Key) uint64 {
-	for _, c := range slices.Backward(s.changes) {
-		switch {
-		case c.Put != nil && c.Put.Key == key:
-			return c.Put.Version
-		case c.Delete != nil && *c.Delete == key:
-			return 0
-		}
+	if version, changed := s.versions[key]; changed {
+		return version
 	}
 	e, _ := s.index.Get(key)
 	return e.Version
@@ -411,12 +403,15 @@ func (s *stage) version(key journal.Key) uint64 {
 
 func (s *stage) put(e journal.Entry) (version uint64) {
 	s.last++
-	e.Version = s.last
+	e.Version, s.versions[e.Key] = s.last, s.last
 	s.changes = append(s.changes, change{Put: &e})
-	return e.Version
+	return s.last
 }
 
-func (s *stage) remove(key journal.Key) { s.changes = append(s.changes, change{Delete: &key}) }
+func (s *stage) remove(key journal.Key) {
+	s.versions[key] = 0
+	s.changes = append(s.changes, change{Delete: &key})
+}
 
 // change is one step of the log. Frames hold them as JSON, one a line.
 type change struct {

@@ -17,16 +17,10 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
-// Store is a store that can be closed.
-type Store interface {
-	journal.Store
-	Close() error
-}
-
 // Run runs the suite, its tests side by side. prepare makes a place for a store,
 // empty, and returns what opens it: as often as the test likes, as a restarted
 // driver would.
-func Run(t *testing.T, prepare func(t *testing.T) (open func() (Store, error))) {
+func Run(t *testing.T, prepare func(t *testing.T) (open func() (journal.Store, error))) {
 	for name, test := range map[string]func(*testing.T, place){
 		"Reopened":    testReopened,
 		"CompareSwap": testCompareAndSwap,
@@ -45,10 +39,10 @@ func Run(t *testing.T, prepare func(t *testing.T) (open func() (Store, error))) 
 
 type place struct {
 	*testing.T
-	maker func() (Store, error)
+	maker func() (journal.Store, error)
 }
 
-func (p place) open() Store {
+func (p place) open() journal.Store {
 	p.Helper()
 	s, err := p.maker()
 	p.must(err)

@@ -59,10 +59,10 @@ func eventually(t testing.TB, what string, is func() bool) {
 
 func TestStore(t *testing.T) {
 	run := func(t *testing.T, prepare func(*kubefake.Server)) {
-		journaltest.Run(t, func(t *testing.T) func() (journaltest.Store, error) {
+		journaltest.Run(t, func(t *testing.T) func() (journal.Store, error) {
 			s := kubefake.Start(t)
 			prepare(s)
-			return func() (journaltest.Store, error) {
+			return func() (journal.Store, error) {
 				return secrets.OpenAt(t.Context(), s.Config(), secrets.Config{Namespace: kubefake.Namespace, Owner: owner})
 			}
 		})
