@@ -12,12 +12,9 @@
 // driver's tag belongs to another owner. It is left alone, unless the contract's
 // terms let it be adopted.
 //
-// Two drivers can be live at once (the released sidecars' leader election
-// allows it), so a record is created only if it is absent and changed only if
-// it is still the one that was read. What a store answers a reader may be
-// behind what another driver has just written, so a reader either goes on to a
-// write, which is refused then, or asks in one of two stronger ways: with Fresh,
-// or with Sync.
+// One process at a time writes a journal. Should that fail, there is a second
+// line: a record is created only if it is absent and changed only if it is still
+// the one that was read ([ErrOvertaken]).
 package journal
 
 import (
@@ -39,9 +36,8 @@ import (
 // that another writer was faster; after Unavailable, Canceled and Internal the
 // outcome is unknown.
 //
-// Several processes can share a store. Each reads its own writes; what others
-// write it may see later, in the order in which it was written. After a
-// Mismatch it sees what has beaten it.
+// Several processes can share a store, of which one writes at a time. Each reads
+// its own writes; what others write it may see later.
 type Store interface {
 	// Get returns the entry of a key; NotFound if there is none.
 	Get(ctx context.Context, key Key) (Entry, error)
@@ -49,11 +45,6 @@ type Store interface {
 	// it. If the store is still being read, Index waits for a few seconds, and
 	// then is Unavailable.
 	Index(ctx context.Context) (*Index, error)
-	// Refresh makes Get see all that was written to a key before this call.
-	Refresh(ctx context.Context, key Key) error
-	// Sync makes all reads see what any process wrote, to any key, before this
-	// process last wrote key.
-	Sync(ctx context.Context, key Key) error
 	// Put writes an entry in place of the one whose Version it carries, or as a
 	// new one if that is 0, and returns its version from now on; [LostRace] if
 	// something else is there, or nothing any more.
@@ -236,36 +227,14 @@ func (a *Account) ExpiresAt() time.Time {
 }
 
 // Journal reads and writes records in a Store.
-type Journal struct {
-	store Store
-	fresh bool
-}
+type Journal struct{ store Store }
 
 // New returns the journal in store.
-func New(store Store) *Journal { return &Journal{store: store} }
-
-// Fresh returns a view in which Contract, Bucket and Account see all that was
-// written before they were called, by whichever process. That may cost a call
-// to a server each.
-func (j *Journal) Fresh() *Journal { return &Journal{store: j.store, fresh: true} }
-
-// Sync makes later reads see all that any process had written when this one
-// last wrote or deleted r. So two processes that each write, sync and then read
-// what the other writes cannot both miss the other.
-func (j *Journal) Sync(ctx context.Context, r Record) error { return j.store.Sync(ctx, r.stored().Key) }
-
-func (j *Journal) get(ctx context.Context, key Key) (Entry, error) {
-	if j.fresh {
-		if err := j.store.Refresh(ctx, key); err != nil {
-			return Entry{}, err
-		}
-	}
-	return j.store.Get(ctx, key)
-}
+func New(store Store) *Journal { return &Journal{store} }
 
 // read reads the value of an entry into v.
 func (j *Journal) read(ctx context.Context, key Key, v any) (version uint64, err error) {
-	e, err := j.get(ctx, key)
+	e, err := j.store.Get(ctx, key)
 	if err == nil {
 		err = decode(e, v)
 	}
@@ -312,7 +281,7 @@ func (j *Journal) Bucket(ctx context.Context, id cosi.BucketID) (*Bucket, error)
 
 // Account returns the record of an access; NotFound if there is none.
 func (j *Journal) Account(ctx context.Context, id cosi.AccountID) (*Account, error) {
-	e, err := j.get(ctx, accountKey(id))
+	e, err := j.store.Get(ctx, accountKey(id))
 	if err != nil {
 		return nil, err
 	}

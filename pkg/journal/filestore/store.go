@@ -142,12 +142,6 @@ func (s *Store) Get(_ context.Context, key journal.Key) (journal.Entry, error) {
 // Index implements journal.Store.
 func (s *Store) Index(context.Context) (*journal.Index, error) { return s.index, nil }
 
-// Refresh implements journal.Store. No other process writes the file.
-func (s *Store) Refresh(context.Context, journal.Key) error { return nil }
-
-// Sync implements journal.Store.
-func (s *Store) Sync(context.Context, journal.Key) error { return nil }
-
 // Check implements journal.Store. The file must still be where it was opened,
 // and have been rewritten when that was due. After a failed write one is tried,
 // as large as any: it deletes what is not there, so that nothing stays.

@@ -264,7 +264,7 @@ func retried(do func() error) error {
 // add adds a word to a record.
 func add(t *testing.T, j *journal.Journal, word string) {
 	for {
-		c, err := j.Fresh().Contract(t.Context(), contractID("team-a"))
+		c, err := j.Contract(t.Context(), contractID("team-a"))
 		if err == nil && strings.Contains(c.Proposed.AccessKeyID, word) {
 			return // its answer was lost
 		}
@@ -284,7 +284,7 @@ func add(t *testing.T, j *journal.Journal, word string) {
 
 func expectWords(t *testing.T, j *journal.Journal, want int) {
 	t.Helper()
-	c, err := j.Fresh().Contract(t.Context(), contractID("team-a"))
+	c, err := j.Contract(t.Context(), contractID("team-a"))
 	if err != nil || strings.Count(c.Proposed.AccessKeyID, "<") != want {
 		t.Errorf("%q (%v), want %d words", c.Proposed.AccessKeyID, err, want)
 	}
@@ -307,7 +307,7 @@ func testNames(t *testing.T, p place) {
 		}
 		id := cosi.BucketID{ContractID: wide, Bucket: name}
 		p.must(j.SaveBucket(t.Context(), &journal.Bucket{ID: id}))
-		if _, err := j.Fresh().Bucket(t.Context(), id); err != nil {
+		if _, err := j.Bucket(t.Context(), id); err != nil {
 			t.Errorf("%s: %v", id, err)
 		}
 	}

@@ -24,8 +24,7 @@ type cache struct {
 	// removed are records that are known to be gone and of whose end the watch
 	// has not told yet. What it still tells of them is outdated.
 	removed map[journal.Key]removal
-	lists   uint64        // how many lists were begun
-	news    chan struct{} // closed and replaced when seen grows
+	lists   uint64 // how many lists were begun
 }
 
 type removal struct {
@@ -34,16 +33,7 @@ type removal struct {
 }
 
 func newCache() *cache {
-	return &cache{index: journal.NewIndex(), filled: make(chan struct{}), news: make(chan struct{}), removed: map[journal.Key]removal{}}
-}
-
-// upTo reports whether the watch has brought what this process last knew of a
-// key by itself; if not, news is closed when there is reason to ask again.
-func (c *cache) upTo(key journal.Key) (news <-chan struct{}, current bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, removed := c.removed[key]
-	return c.news, !removed && c.version(key) <= c.seen
+	return &cache{index: journal.NewIndex(), filled: make(chan struct{}), removed: map[journal.Key]removal{}}
 }
 
 // keep takes the answer to a call.
@@ -73,7 +63,7 @@ func (c *cache) event(what watch.EventType, r record) {
 	if r.Version <= c.seen { // a list has brought it already
 		return
 	}
-	c.reach(r.Version)
+	c.seen = r.Version
 	switch {
 	case what == watch.Bookmark:
 	case what == watch.Deleted:
@@ -127,7 +117,7 @@ func (c *cache) replace(begun listing, version string, items map[journal.Key]rec
 			c.put(r)
 		}
 	}
-	c.reach(as)
+	c.seen = as
 	if !c.isFilled() {
 		close(c.filled)
 	}
@@ -145,12 +135,6 @@ func (c *cache) isFilled() bool {
 }
 
 // The rest is called with mu held.
-
-func (c *cache) reach(version uint64) {
-	c.seen = version
-	close(c.news)
-	c.news = make(chan struct{})
-}
 
 func (c *cache) version(key journal.Key) uint64 {
 	e, _ := c.index.Get(key)

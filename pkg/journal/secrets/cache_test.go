@@ -21,7 +21,6 @@ func TestCache(t *testing.T) {
 		what    string
 		do      func(*cache)
 		version uint64 // that the record has then; 0 is none
-		current bool   // whether the watch is up to this process's own writes
 	}
 	keep := func(v uint64) func(*cache) { return func(c *cache) { c.keep(at(v)) } }
 	forget := func(v uint64) func(*cache) { return func(c *cache) { c.forget(key, v) } }
@@ -41,53 +40,53 @@ func TestCache(t *testing.T) {
 	}
 	for name, steps := range map[string][]step{
 		"own writes run ahead": {
-			{"created", keep(10), 10, false},
-			{"changed", keep(12), 12, false},
-			{"the watch brings the first", event(watch.Added, 10), 12, false},
-			{"the watch brings the second", event(watch.Modified, 12), 12, true},
-			{"another's change", event(watch.Modified, 14), 14, true},
-			{"an answer that is outdated", keep(12), 14, true},
-			{"another's deletion", event(watch.Deleted, 15), 0, true},
-			{"an answer from before it", keep(14), 0, true},
+			{"created", keep(10), 10},
+			{"changed", keep(12), 12},
+			{"the watch brings the first", event(watch.Added, 10), 12},
+			{"the watch brings the second", event(watch.Modified, 12), 12},
+			{"another's change", event(watch.Modified, 14), 14},
+			{"an answer that is outdated", keep(12), 14},
+			{"another's deletion", event(watch.Deleted, 15), 0},
+			{"an answer from before it", keep(14), 0},
 		},
 		"deleted twice": {
-			{"created", keep(10), 10, false},
-			{"deleted, not as it is", forget(9), 10, false},
-			{"deleted", forget(10), 0, false},
-			{"the watch brings the creation", event(watch.Added, 10), 0, false},
-			{"created again", keep(12), 12, false},
-			{"deleted again", forget(12), 0, false},
-			{"the watch brings the first deletion", event(watch.Deleted, 11), 0, false},
-			{"the watch brings the second creation", event(watch.Added, 12), 0, false},
-			{"the watch brings the second deletion", event(watch.Deleted, 13), 0, true},
+			{"created", keep(10), 10},
+			{"deleted, not as it is", forget(9), 10},
+			{"deleted", forget(10), 0},
+			{"the watch brings the creation", event(watch.Added, 10), 0},
+			{"created again", keep(12), 12},
+			{"deleted again", forget(12), 0},
+			{"the watch brings the first deletion", event(watch.Deleted, 11), 0},
+			{"the watch brings the second creation", event(watch.Added, 12), 0},
+			{"the watch brings the second deletion", event(watch.Deleted, 13), 0},
 		},
 		"created again": {
-			{"created", keep(10), 10, false},
-			{"deleted", forget(10), 0, false},
-			{"created again", keep(12), 12, false},
-			{"the watch brings the deletion", event(watch.Deleted, 11), 12, false},
-			{"the watch brings the second creation", event(watch.Added, 12), 12, true},
+			{"created", keep(10), 10},
+			{"deleted", forget(10), 0},
+			{"created again", keep(12), 12},
+			{"the watch brings the deletion", event(watch.Deleted, 11), 12},
+			{"the watch brings the second creation", event(watch.Added, 12), 12},
 		},
 		"lists": {
-			{"a list begins", begin, 0, true},
-			{"created", keep(10), 10, false},
-			{"the list is from before", list(9), 10, false},
-			{"a list begins", begin, 10, false},
-			{"deleted", forget(10), 0, false},
-			{"the list is from before the deletion", list(10, 10), 0, false},
-			{"a list begins", begin, 0, false},
-			{"the list is from after it", list(11), 0, true},
-			{"the watch is behind the list", event(watch.Added, 10), 0, true},
-			{"a list begins", begin, 0, true},
-			{"the watch overtakes it", event(watch.Added, 14), 14, true},
-			{"the list that was overtaken", list(13), 14, true},
+			{"a list begins", begin, 0},
+			{"created", keep(10), 10},
+			{"the list is from before", list(9), 10},
+			{"a list begins", begin, 10},
+			{"deleted", forget(10), 0},
+			{"the list is from before the deletion", list(10, 10), 0},
+			{"a list begins", begin, 0},
+			{"the list is from after it", list(11), 0},
+			{"the watch is behind the list", event(watch.Added, 10), 0},
+			{"a list begins", begin, 0},
+			{"the watch overtakes it", event(watch.Added, 14), 14},
+			{"the list that was overtaken", list(13), 14},
 		},
 		"restored from a backup": {
-			{"a list begins", begin, 0, true},
-			{"it ends", list(20, 18), 18, true},
-			{"deleted", forget(18), 0, false},
-			{"a list begins", begin, 0, false},
-			{"it is of an earlier state", list(12, 8), 8, true},
+			{"a list begins", begin, 0},
+			{"it ends", list(20, 18), 18},
+			{"deleted", forget(18), 0},
+			{"a list begins", begin, 0},
+			{"it is of an earlier state", list(12, 8), 8},
 		},
 	} {
 		c := newCache()
@@ -95,9 +94,6 @@ func TestCache(t *testing.T) {
 			s.do(c)
 			if v := c.version(key); v != s.version {
 				t.Fatalf("%s: %s: version %d, want %d", name, s.what, v, s.version)
-			}
-			if _, current := c.upTo(key); current != s.current {
-				t.Fatalf("%s: %s: the watch is up to it: %v, want %v", name, s.what, current, s.current)
 			}
 		}
 	}

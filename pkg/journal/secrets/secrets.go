@@ -20,17 +20,10 @@
 // Reads cost no call. A watch brings every write in the namespace, and what
 // this process writes is in its memory before the write returns. What another
 // driver writes is known some milliseconds later, or when the API server is
-// back, and until then a read may be behind. Three things make that harmless:
-//
-//   - A write that rests on what is outdated is refused with Mismatch, and
-//     before Mismatch is returned the record is read from the server, so that
-//     the caller's next read sees what has beaten it.
-//   - Where "there is none" would end a matter for good, the caller uses
-//     Refresh, a single GET.
-//   - Where a caller has to know what another has written before it, it uses
-//     Sync. resourceVersions are one sequence for all Secrets, and the watch
-//     brings them in that order: once a driver's own write has come back to
-//     it, it knows all that was written before. That costs no call either.
+// back. A process that becomes the one that writes reads all records again
+// ([Store.Reload]), and from then on it knows all there is: whatever else is
+// written, by a process that was paused for one, makes its own next write of that
+// record be refused.
 //
 // As long as the first list has not come, reads answer Unavailable, never
 // NotFound.
@@ -85,8 +78,6 @@ type Store struct {
 const (
 	// startup is how long a read waits for the first list.
 	startup = 5 * time.Second
-	// behind is how long Sync waits for the watch before it lists.
-	behind = 500 * time.Millisecond
 	// tolerated is how long the watch may be broken before Check says so.
 	tolerated = 10 * time.Second
 	// slowest is the longest pause between two attempts to watch.
@@ -153,42 +144,11 @@ func (s *Store) Get(ctx context.Context, key journal.Key) (journal.Entry, error)
 	return e, err
 }
 
-// Refresh implements journal.Store: one GET.
-func (s *Store) Refresh(ctx context.Context, key journal.Key) error {
-	if _, err := s.Index(ctx); err != nil {
-		return err
-	}
-	_, err := s.read(ctx, key)
-	if fault.Is(err, fault.NotFound) {
-		return nil
-	}
+// Reload makes reads see all that any process wrote before it. A process does
+// that when it becomes the one that writes.
+func (s *Store) Reload(ctx context.Context) error {
+	_, err := s.list(ctx)
 	return err
-}
-
-// Sync implements journal.Store: it waits until the watch has brought this
-// process's own last write of key, and should it be slow, lists.
-func (s *Store) Sync(ctx context.Context, key journal.Key) error {
-	if _, err := s.Index(ctx); err != nil {
-		return err
-	}
-	slow := time.NewTimer(behind)
-	defer slow.Stop()
-	for {
-		news, current := s.cache.upTo(key)
-		if current {
-			return nil
-		}
-		select {
-		case <-news:
-		case <-slow.C:
-			if _, err := s.list(ctx); err != nil {
-				return err
-			}
-			slow.Reset(behind)
-		case <-ctx.Done():
-			return fault.Wrap(fault.KindOf(ctx.Err()), ctx.Err(), "the journal's watch at the Kubernetes API server is behind; repeat the call")
-		}
-	}
 }
 
 // Index implements journal.Store. It waits for the first list.

@@ -140,7 +140,7 @@ func TestOwnersDoNotSeeEachOther(t *testing.T) {
 	s := kubefake.Start(t)
 	one, two := journal.New(open(t, s, "cluster-1")), journal.New(open(t, s, "cluster-2"))
 	must(t, one.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)}))
-	if _, err := two.Fresh().Bucket(t.Context(), bucketID(1)); !fault.Is(err, fault.NotFound) {
+	if _, err := two.Bucket(t.Context(), bucketID(1)); !fault.Is(err, fault.NotFound) {
 		t.Errorf("got %v", err)
 	}
 	must(t, two.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)}))
@@ -195,13 +195,14 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// A watch that lags does not hide a process's own writes, and Sync does not
-// wait for it for ever.
+// A watch that lags does not hide a process's own writes, and Reload does not
+// need it.
 func TestSlowWatch(t *testing.T) {
 	s := kubefake.Start(t)
-	j, other := journal.New(open(t, s, owner)), journal.New(open(t, s, owner))
+	store := open(t, s, owner)
+	j, other := journal.New(store), journal.New(open(t, s, owner))
 	must(t, other.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(0)}))
-	must(t, j.Sync(t.Context(), &journal.Bucket{ID: bucketID(0)}))
+	must(t, store.Reload(t.Context()))
 	s.HoldWatches(true)
 	b := &journal.Bucket{ID: bucketID(1)}
 	for range 3 {
@@ -219,18 +220,18 @@ func TestSlowWatch(t *testing.T) {
 	}
 	must(t, other.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(2)}))
 	must(t, j.SaveBucket(t.Context(), b))
-	must(t, j.Sync(t.Context(), b))
+	must(t, store.Reload(t.Context()))
 	if used, err := j.Bucket(t.Context(), bucketID(2)); err != nil {
 		t.Errorf("%v, %v", used, err)
 	}
 	must(t, j.Delete(t.Context(), b))
-	s.HoldWatches(false)
-	must(t, j.Sync(t.Context(), b))
-	time.Sleep(50 * time.Millisecond) // what was held back must not bring anything to life again
+	s.HoldWatches(false) // what was held back must not bring anything to life again
+	must(t, other.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(3)}))
+	eventually(t, "what the watch brings last", func() bool { _, err := j.Bucket(t.Context(), bucketID(3)); return err == nil })
 	if _, err := j.Bucket(t.Context(), b.ID); !fault.Is(err, fault.NotFound) {
 		t.Errorf("after the watch has caught up: %v", err)
 	}
-	if n, err := j.Count(t.Context(), journal.Buckets); n != 2 || err != nil {
+	if n, err := j.Count(t.Context(), journal.Buckets); n != 3 || err != nil {
 		t.Errorf("%d buckets, %v", n, err)
 	}
 }
@@ -310,9 +311,7 @@ func TestDamagedSecret(t *testing.T) {
 				b := &journal.Bucket{ID: id}
 				must(t, writer.SaveBucket(t.Context(), b))
 				must(t, writer.SaveBucket(t.Context(), &journal.Bucket{ID: bucketOf("other")}))
-				if _, err := follower.Fresh().Bucket(t.Context(), id); err != nil {
-					t.Fatal(err)
-				}
+				eventually(t, "the record", func() bool { _, err := follower.Bucket(t.Context(), id); return err == nil })
 				secret := s.Secrets()[0]
 				s.Edit(secret.Name, edit)
 				store := open(t, s, owner)
@@ -329,9 +328,6 @@ func TestDamagedSecret(t *testing.T) {
 					err := j.SaveBucket(t.Context(), &journal.Bucket{ID: id})
 					if !fault.Is(err, fault.Internal) || !strings.Contains(err.Error(), "is not a journal record of this driver") {
 						t.Errorf("%s: a write over it: %v", id, err)
-					}
-					if _, err := j.Fresh().Bucket(t.Context(), id); !fault.Is(err, fault.Internal) {
-						t.Errorf("%s: a read: %v", id, err)
 					}
 				}
 				// It is restored from a backup.
@@ -403,7 +399,8 @@ func TestManyRecords(t *testing.T) {
 // taken does not hold then.
 func TestRestoredCluster(t *testing.T) {
 	s := kubefake.Start(t)
-	j := journal.New(open(t, s, owner))
+	store := open(t, s, owner)
+	j := journal.New(store)
 	must(t, j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)}))
 	backup, revision := s.Secrets(), s.Revision()
 	b, err := j.Bucket(t.Context(), bucketID(1))
@@ -412,7 +409,7 @@ func TestRestoredCluster(t *testing.T) {
 	for i := range 5 {
 		last := &journal.Bucket{ID: bucketID(10 + i)}
 		must(t, j.SaveBucket(t.Context(), last))
-		must(t, j.Sync(t.Context(), last))
+		must(t, store.Reload(t.Context()))
 	}
 	s.Restore(backup, revision)
 	eventually(t, "what the backup held", func() bool {
