@@ -78,6 +78,13 @@ func (c *cache) event(what watch.EventType, r record) {
 	}
 }
 
+// position is the version up to which everything has been seen.
+func (c *cache) position() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strconv.FormatUint(c.seen, 10)
+}
+
 // listing is what is known when a list begins.
 type listing struct{ number, seen uint64 }
 

@@ -147,8 +147,7 @@ func (s *Store) Get(ctx context.Context, key journal.Key) (journal.Entry, error)
 // Reload makes reads see all that any process wrote before it. A process does
 // that when it becomes the one that writes.
 func (s *Store) Reload(ctx context.Context) error {
-	_, err := s.list(ctx)
-	return err
+	return s.list(ctx)
 }
 
 // Index implements journal.Store. It waits for the first list.
@@ -348,17 +347,17 @@ func sleep(ctx context.Context, d time.Duration) bool {
 func (s *Store) selector() string { return ownerLabel + "=" + ownerMark(s.Owner) }
 
 // list reads all records and returns as of when they are.
-func (s *Store) list(ctx context.Context) (version string, err error) {
+func (s *Store) list(ctx context.Context) error {
 	s.listing.Lock()
 	defer s.listing.Unlock()
 	begun, records := s.cache.beginList(), map[journal.Key]record{}
-	version, err = s.client.list(ctx, s.selector(), func(secret *corev1.Secret) error {
+	version, err := s.client.list(ctx, s.selector(), func(secret *corev1.Secret) error {
 		r, err := recordOf(s.Owner, secret)
 		records[r.Key] = r
 		return err
 	})
 	if err != nil {
-		return "", err
+		return err
 	}
-	return version, s.cache.replace(begun, version, records)
+	return s.cache.replace(begun, version, records)
 }
