@@ -21,6 +21,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/admin"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/driver"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 )
 
 // The exit statuses of the commands that ask a driver, for scripts.
@@ -188,7 +189,7 @@ func table[T any](answer json.RawMessage, head string, row func(T) []string) ([]
 	for _, item := range report.Items {
 		cells := row(item)
 		for i, cell := range cells {
-			cells[i] = cmp.Or(cell, "-")
+			cells[i] = cmp.Or(fault.Line(cell), "-") // it may be a name that a service gave
 		}
 		_, _ = fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}

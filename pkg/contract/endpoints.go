@@ -20,6 +20,7 @@ func Reach(ctx context.Context, client *http.Client, endpoints []cosi.Endpoint) 
 		if err != nil {
 			return fault.Wrap(fault.Internal, err, "the S3 address of region %s is none", e.Region)
 		}
+		request.Close = true // radosgw sends the end of a body after all
 		answer, err := client.Do(request)
 		if err == nil {
 			err = answer.Body.Close()

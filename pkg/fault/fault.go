@@ -70,13 +70,13 @@ type Error struct {
 
 // New returns a fault with a formatted message.
 func New(kind Kind, format string, args ...any) *Error {
-	return &Error{Kind: kind, message: line(fmt.Sprintf(format, args...), maxMessage)}
+	return &Error{Kind: kind, message: Line(fmt.Sprintf(format, args...))}
 }
 
 // Wrap returns a fault that keeps cause for [errors.Is] and [errors.As]. The
 // cause is not part of the message: an SDK's own text carries request ids.
 func Wrap(kind Kind, cause error, format string, args ...any) *Error {
-	return &Error{Kind: kind, message: line(fmt.Sprintf(format, args...), maxMessage), cause: cause}
+	return &Error{Kind: kind, message: Line(fmt.Sprintf(format, args...)), cause: cause}
 }
 
 // Error returns the text for the user.

@@ -24,6 +24,9 @@ func Said(text string, secrets ...string) string {
 	return line(text, maxSaid)
 }
 
+// Line is a text as a message holds it: on one line, with an end.
+func Line(text string) string { return line(text, maxMessage) }
+
 // line keeps a text to one line of at most so many characters that a terminal
 // shows as they are: no control characters, and none that change the order or
 // the look of others.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
@@ -44,4 +45,18 @@ func TestMessagesAreOneShortLine(t *testing.T) {
 			t.Errorf("%d bytes: %.80q", len(text), text)
 		}
 	}
+}
+
+func FuzzSaid(f *testing.F) {
+	f.Add("a\x1b[31m\u202e s3cr3t", "s3cr3t")
+	f.Add("s3\u200bcr3t\xff", "s3cr3t")
+	f.Fuzz(func(t *testing.T, text, secret string) {
+		got := fault.Said(text, secret)
+		if utf8.RuneCountInString(got) > 201 || strings.ContainsFunc(got, func(r rune) bool { return r != ' ' && !unicode.IsPrint(r) }) {
+			t.Errorf("%q", got)
+		}
+		if len(secret) > len("[redacted]…") && strings.Contains(got, secret) {
+			t.Errorf("%q tells %q", got, secret)
+		}
+	})
 }

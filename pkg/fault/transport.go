@@ -62,6 +62,8 @@ func Silence(err error) string {
 		return "the name " + dns.Name + " cannot be resolved"
 	case errors.As(err, &errno):
 		return errno.Error()
+	case strings.Contains(err.Error(), "response headers exceeded"):
+		return "its answer is too long"
 	case strings.Contains(err.Error(), "EOF"):
 		return "connection closed"
 	case strings.Contains(err.Error(), "x509") || strings.Contains(err.Error(), "tls: "):

@@ -130,3 +130,45 @@ func TestAddressesThatAreNotPublic(t *testing.T) {
 		}
 	}
 }
+
+// Without a list, no text names another host than the service's own.
+func FuzzAllowed(f *testing.F) {
+	for _, address := range []string{"https://contracts.example.com:1/", "https://contracts.example.com@evil.example", "https://evil.example#contracts.example.com", "https://[::1]"} {
+		f.Add(address)
+	}
+	own, err := transport.NewAllowed("https://contracts.example.com", nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, address string) {
+		if own.Check(address) != nil {
+			return
+		}
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+		if err != nil {
+			return
+		}
+		if host := strings.TrimSuffix(strings.ToLower(request.URL.Hostname()), "."); request.URL.Scheme != "https" || host != "contracts.example.com" {
+			t.Errorf("%q leads to %s", address, request.URL)
+		}
+	})
+}
+
+// What is refused is told by its place in the list.
+func FuzzNewAllowed(f *testing.F) {
+	for _, entry := range []string{"https://*.example.com", "https://s3.example.com:9000", "10.0.0.0/8", "https://*"} {
+		f.Add(entry)
+	}
+	f.Fuzz(func(t *testing.T, entry string) {
+		a, err := transport.NewAllowed("https://contracts.example.com", []string{entry})
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "[0]: ") {
+				t.Error(err)
+			}
+			return
+		}
+		if a.Check("http://contracts.example.com") == nil || a.Check("https://10.0.0.1") == nil && !strings.Contains(entry, "10.0.0.1") && !strings.Contains(entry, "*") {
+			t.Errorf("%q allows too much", entry)
+		}
+	})
+}

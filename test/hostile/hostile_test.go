@@ -245,7 +245,7 @@ func TestTextOfAService(t *testing.T) {
 	}
 	xml := strings.NewReplacer("\x1b", "\u009b", "\x07", "\u0085", "\r", "") // XML has no others
 	escape := strings.NewReplacer("&", "&amp;", "<", "&lt;")
-	for _, status := range []int{400, 403, 404, 409, 418, 500, 503} {
+	for _, status := range []int{403, 418, 503} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
 			long := strings.Repeat("A very long text. ", 1<<12)
@@ -322,7 +322,7 @@ func TestEndlessAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			url := serve(t, answer)
 			for _, call := range calls(t, url) {
-				if call.method != "GetContract" && call.method != "Mark" && call.method != "Delete" {
+				if call.method != "GetContract" && call.String() != "S3 Mark" {
 					continue
 				}
 				served.Store(0)

@@ -117,3 +117,42 @@ func TestWritesAreFinished(t *testing.T) {
 		}
 	}
 }
+
+// What was sent when another process took over has its answer heard, whichever
+// client has sent it; and its caller does nothing more.
+func TestHandover(t *testing.T) {
+	t.Parallel()
+	begun, release := make(chan struct{}, 1), make(chan struct{})
+	url, client := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		begun <- struct{}{}
+		<-release
+		_, _ = io.WriteString(w, "<ListAllMyBucketsResult/>")
+	})
+	own := &signed.Client{Table: table, Region: "r", Credentials: func() secret.KeyPair { return pair }, HTTP: client, Observe: func(string, error) {}}
+	sdk := signed.S3(cosi.Endpoint{URL: url, Region: "r", PathStyle: true}, pair, transport.Speaking(transport.S3, client))
+	calls := []func(context.Context) error{
+		func(ctx context.Context) error {
+			_, err := own.Do(ctx, signed.Call{Operation: "List", Method: http.MethodGet, API: transport.S3, URL: url})
+			return err
+		},
+		func(ctx context.Context) error { _, err := sdk.ListBuckets(ctx, nil); return err },
+	}
+	ctx, hand := context.WithCancelCause(t.Context())
+	ended := make(chan error, len(calls))
+	for _, call := range calls {
+		go func() { ended <- call(ctx) }()
+		<-begun
+	}
+	hand(transport.ErrHandover)
+	close(release)
+	for range calls {
+		if err := <-ended; err != nil {
+			t.Errorf("a call that was sent: %v", err)
+		}
+	}
+	for _, call := range calls {
+		if err := call(ctx); err == nil {
+			t.Error("another call is sent")
+		}
+	}
+}
