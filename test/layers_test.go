@@ -25,6 +25,7 @@ var levels = map[string]int{
 	"pkg/reload":                            0,
 
 	"pkg/cosi":        1,
+	"pkg/kube":        1,
 	"pkg/transport":   1,
 	"pkg/retry":       1,
 	"pkg/server/code": 1,
@@ -96,9 +97,11 @@ var reserved = []struct {
 		},
 	},
 	{
-		why:     "Kubernetes is known to one journal only",
+		why:     "Kubernetes is known to one journal and to the Lease beside it only",
 		imports: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"},
-		allowed: func(path string) bool { return under(path, "pkg/journal/secrets") },
+		allowed: func(path string) bool {
+			return under(path, "pkg/kube") || under(path, "pkg/journal/secrets") || under(path, "pkg/lease")
+		},
 	},
 }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
 )
 
 // follow keeps the cache up to date until ctx ends: it lists once, and then
@@ -27,7 +28,7 @@ func (s *Store) follow(ctx context.Context) {
 		if err == nil {
 			from, err = s.watch(ctx, from)
 		}
-		if errors.Is(err, errGone) {
+		if errors.Is(err, kube.ErrGone) {
 			from, err = "", nil
 		}
 		if err == nil || time.Since(begun) > time.Minute {
@@ -55,7 +56,7 @@ func (s *Store) watch(ctx context.Context, from string) (string, error) {
 	s.following(ctx, nil)
 	for event := range w.ResultChan() {
 		if event.Type == watch.Error {
-			return from, s.client.classify("watch", apierrors.FromObject(event.Object))
+			return from, s.client.Classify("watch", apierrors.FromObject(event.Object))
 		}
 		secret, ok := event.Object.(*corev1.Secret)
 		if !ok {
