@@ -338,7 +338,7 @@ func TestRestoredCluster(t *testing.T) {
 	s := kubefake.Start(t)
 	j := journal.New(open(t, s, owner))
 	must(t, j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)}))
-	backup, revision := s.Secrets(), s.Revision()
+	restore := s.Backup()
 	b, err := j.Bucket(t.Context(), bucketID(1))
 	must(t, err)
 	must(t, j.Delete(t.Context(), b))
@@ -347,7 +347,7 @@ func TestRestoredCluster(t *testing.T) {
 		must(t, j.SaveBucket(t.Context(), last))
 		must(t, j.Sync(t.Context(), last))
 	}
-	s.Restore(backup, revision)
+	restore()
 	eventually(t, "what the backup held", func() bool {
 		_, err := j.Bucket(t.Context(), bucketID(1))
 		return err == nil
