@@ -39,6 +39,7 @@ var levels = map[string]int{
 	"pkg/policy":           3,
 
 	"pkg/journal/secrets":      4,
+	"pkg/lease":                4, // stands beside that journal
 	"pkg/journal/journaltest":  4,
 	"pkg/bucket":               4,
 	"pkg/contract/contractapi": 4,
@@ -158,6 +159,7 @@ func TestViolationsAreFound(t *testing.T) {
 		"its command and driver":    {"cmd/cosi-sanity", module + "pkg/config", "know nothing of each other"},
 		"driver and suite":          {"pkg/driver", module + "pkg/sanity", "know nothing of each other"},
 		"Kubernetes in the journal": {"pkg/journal/secrets", "k8s.io/client-go/rest", ""},
+		"Kubernetes in the Lease":   {"pkg/lease", "k8s.io/api/coordination/v1", ""},
 		"Kubernetes elsewhere":      {"pkg/driver", "k8s.io/client-go/rest", "Kubernetes"},
 	} {
 		t.Run(name, func(t *testing.T) {
