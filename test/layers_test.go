@@ -25,6 +25,7 @@ var levels = map[string]int{
 	"pkg/reload":                            0,
 
 	"pkg/cosi":        1,
+	"pkg/kube":        1,
 	"pkg/transport":   1,
 	"pkg/retry":       1,
 	"pkg/lock":        1,
@@ -39,6 +40,7 @@ var levels = map[string]int{
 	"pkg/config":               4, // which holds what contracts let classes say
 	"pkg/journal":              4, // a record keeps the parameters it was made with
 	"pkg/params/admission":     4,
+	"pkg/lease":                4, // stands beside the journal in Secrets
 	"pkg/bucket":               4,
 	"pkg/contract/contractapi": 4,
 	"pkg/contract/versitygw":   4,
@@ -104,9 +106,11 @@ var reserved = []struct {
 		},
 	},
 	{
-		why:     "Kubernetes is known to one journal only",
+		why:     "Kubernetes is known to one journal and to the Lease beside it only",
 		imports: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"},
-		allowed: func(path string) bool { return under(path, "pkg/journal/secrets") },
+		allowed: func(path string) bool {
+			return under(path, "pkg/kube") || under(path, "pkg/journal/secrets") || under(path, "pkg/lease")
+		},
 	},
 }
 
@@ -163,6 +167,7 @@ func TestViolationsAreFound(t *testing.T) {
 		"its command and driver":    {"cmd/cosi-sanity", module + "pkg/config", "know nothing of each other"},
 		"driver and suite":          {"pkg/driver", module + "pkg/sanity", "know nothing of each other"},
 		"Kubernetes in the journal": {"pkg/journal/secrets", "k8s.io/client-go/rest", ""},
+		"Kubernetes in the Lease":   {"pkg/lease", "k8s.io/api/coordination/v1", ""},
 		"Kubernetes elsewhere":      {"pkg/driver", "k8s.io/client-go/rest", "Kubernetes"},
 	} {
 		t.Run(name, func(t *testing.T) {

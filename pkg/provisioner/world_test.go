@@ -377,7 +377,7 @@ func (s *memoryLine) Get(_ context.Context, key journal.Key) (journal.Entry, err
 	return s.index.Get(key)
 }
 func (s *memoryLine) Index(context.Context) (*journal.Index, error) { return s.index, nil }
-func (s *memoryLine) Close() error { return nil }
+func (s *memoryLine) Close() error                                  { return nil }
 func (s *memoryLine) Check(context.Context) error                   { return nil }
 
 func (s *memoryLine) write(ctx context.Context, name string, do func() error) error {

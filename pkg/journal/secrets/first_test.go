@@ -27,7 +27,7 @@ func TestSecretsOfTheFirstBuild(t *testing.T) {
 	must(t, json.Unmarshal(text, &first))
 
 	s := kubefake.Start(t)
-	s.Restore(first, 1000)
+	s.Add(first...)
 	store := open(t, s, owner)
 	var out strings.Builder
 	if n, err := journal.Export(t.Context(), store, owner, &out); n != 7 || err != nil || out.String() != string(export) {

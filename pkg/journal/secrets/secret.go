@@ -14,6 +14,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
 )
 
 // What a record's Secret carries. The record itself, with its key and what it
@@ -23,10 +24,9 @@ import (
 const (
 	secretType = "contract-cosi-driver/journal"
 
-	ownerLabel = "contract-cosi-driver/owner"
-	kindLabel  = "contract-cosi-driver/kind"
+	kindLabel = "contract-cosi-driver/kind"
 
-	ownerAnnotation = "contract-cosi-driver/owner"
+	ownerAnnotation = kube.OwnerLabel
 	idAnnotation    = "contract-cosi-driver/id"
 	// writeAnnotation is random and new with every write. It tells a writer
 	// whose answer was lost whether what stands there is what it wrote.
@@ -35,20 +35,14 @@ const (
 	dataKey = "record.json"
 )
 
-// ownerMark is an owner mark as labels and names can hold it.
-func ownerMark(owner string) string {
-	sum := sha256.Sum256([]byte(owner))
-	return hex.EncodeToString(sum[:5])
-}
-
 // nameOf is a pure function of the owner and the key, which is what makes
 // "create only if absent" hold between two drivers. It shows the id, where the
 // id can stand in a name of Kubernetes.
 func nameOf(owner string, key journal.Key) string {
-	name := string(key.Kind) + "." + key.ID + "." + ownerMark(owner)
+	name := string(key.Kind) + "." + key.ID + "." + kube.OwnerMark(owner)
 	if len(validation.IsDNS1123Subdomain(name)) > 0 {
 		sum := sha256.Sum256([]byte(key.ID))
-		name = string(key.Kind) + "-" + hex.EncodeToString(sum[:20]) + "." + ownerMark(owner)
+		name = string(key.Kind) + "-" + hex.EncodeToString(sum[:20]) + "." + kube.OwnerMark(owner)
 	}
 	return name
 }
@@ -56,7 +50,7 @@ func nameOf(owner string, key journal.Key) string {
 // strayOf is the key under which a Secret is known that does not say whose record
 // it is. It is the record's own, unless the name shows that as a hash only.
 func strayOf(owner, name string) journal.Key {
-	if stem, ours := strings.CutSuffix(name, "."+ownerMark(owner)); ours {
+	if stem, ours := strings.CutSuffix(name, "."+kube.OwnerMark(owner)); ours {
 		if kind, id, ok := strings.Cut(stem, "."); ok {
 			return journal.Key{Kind: journal.RecordKind(kind), ID: id}
 		}
@@ -86,7 +80,7 @@ func secretOf(namespace, owner, write string, e journal.Entry) (*corev1.Secret, 
 		TypeMeta: metav1.TypeMeta{Kind: "Secret", APIVersion: "v1"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: nameOf(owner, e.Key), ResourceVersion: version,
-			Labels:      map[string]string{ownerLabel: ownerMark(owner), kindLabel: string(e.Key.Kind)},
+			Labels:      map[string]string{kube.OwnerLabel: kube.OwnerMark(owner), kindLabel: string(e.Key.Kind)},
 			Annotations: map[string]string{ownerAnnotation: owner, idAnnotation: e.Key.ID, writeAnnotation: write},
 		},
 		Type: secretType,
@@ -103,8 +97,8 @@ func recordOf(owner string, s *corev1.Secret) (record, error) {
 	}
 	r := record{stray: strayOf(owner, s.Name), write: s.Annotations[writeAnnotation]}
 	switch {
-	case s.Type != secretType || s.Labels[ownerLabel] != ownerMark(owner):
-		err = fmt.Errorf("its type is not %s or its label %s is not this driver's", secretType, ownerLabel)
+	case s.Type != secretType || s.Labels[kube.OwnerLabel] != kube.OwnerMark(owner):
+		err = fmt.Errorf("its type is not %s or its label %s is not this driver's", secretType, kube.OwnerLabel)
 	case s.Annotations[ownerAnnotation] != owner:
 		err = fmt.Errorf("its annotation %s names another owner", ownerAnnotation)
 	case json.Unmarshal(s.Data[dataKey], &r.Entry) != nil:

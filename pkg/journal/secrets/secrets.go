@@ -44,6 +44,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
 )
 
 // Config says where a Store is.
@@ -62,7 +63,7 @@ type Config struct {
 // Store is a journal.Store in Secrets.
 type Store struct {
 	Config
-	client *client
+	client client
 	cache  *cache
 	stop   context.CancelFunc
 	done   chan struct{}
@@ -90,7 +91,7 @@ const (
 // kubeconfig names or, without one, that the pod is in. It does not wait for
 // the API server: until that answers, reads and writes are Unavailable.
 func Open(ctx context.Context, kubeconfig string, c Config) (*Store, error) {
-	at, err := connect(kubeconfig)
+	at, err := kube.Connect(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
@@ -344,7 +345,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // selector names this driver's records.
-func (s *Store) selector() string { return ownerLabel + "=" + ownerMark(s.Owner) }
+func (s *Store) selector() string { return kube.OwnerLabel + "=" + kube.OwnerMark(s.Owner) }
 
 // list reads all records and returns as of when they are.
 func (s *Store) list(ctx context.Context) error {

@@ -353,10 +353,9 @@ func TestCopiedSecret(t *testing.T) {
 		s := kubefake.Start(t)
 		j := journal.New(open(t, s, owner))
 		must(t, j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)}))
-		secrets := s.Secrets()
-		copied := *secrets[0].DeepCopy()
-		copied.Name, copied.ResourceVersion = name, fmt.Sprint(s.Revision()+1)
-		s.Restore(append(secrets, copied), s.Revision()+1)
+		copied := *s.Secrets()[0].DeepCopy()
+		copied.Name = name
+		s.Add(copied)
 		store := open(t, s, owner)
 		j = journal.New(store)
 		if b, err := j.Bucket(t.Context(), bucketID(1)); err != nil {
@@ -402,7 +401,7 @@ func TestRestoredCluster(t *testing.T) {
 	store := open(t, s, owner)
 	j := journal.New(store)
 	must(t, j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)}))
-	backup, revision := s.Secrets(), s.Revision()
+	restore := s.Backup()
 	b, err := j.Bucket(t.Context(), bucketID(1))
 	must(t, err)
 	must(t, j.Delete(t.Context(), b))
@@ -411,7 +410,7 @@ func TestRestoredCluster(t *testing.T) {
 		must(t, j.SaveBucket(t.Context(), last))
 		must(t, store.Reload(t.Context()))
 	}
-	s.Restore(backup, revision)
+	restore()
 	eventually(t, "what the backup held", func() bool {
 		_, err := j.Bucket(t.Context(), bucketID(1))
 		return err == nil

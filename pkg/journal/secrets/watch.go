@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
 )
 
 // follow keeps the cache up to date until ctx ends: it lists once, and then
@@ -28,7 +29,7 @@ func (s *Store) follow(ctx context.Context) {
 		if err == nil {
 			err = s.watch(ctx)
 		}
-		if errors.Is(err, errGone) {
+		if errors.Is(err, kube.ErrGone) {
 			listed, err = false, nil
 		}
 		if err == nil || time.Since(begun) > time.Minute {
@@ -56,7 +57,7 @@ func (s *Store) watch(ctx context.Context) error {
 	s.following(ctx, nil)
 	for event := range w.ResultChan() {
 		if event.Type == watch.Error {
-			return s.client.classify("watch", apierrors.FromObject(event.Object))
+			return s.client.Classify("watch", apierrors.FromObject(event.Object))
 		}
 		secret, ok := event.Object.(*corev1.Secret)
 		if !ok {
