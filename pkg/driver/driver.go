@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"sync"
@@ -23,8 +22,6 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/drift"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/filestore"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/secrets"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server"
@@ -74,22 +71,18 @@ func (v Version) register(r *grpc.Server, name string, p *provisioner.Provisione
 func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	log := klog.FromContext(ctx)
 	m := metrics.New()
-	store, err := OpenJournal(ctx, c, m)
+	current, due := newLive(c), newDue(listed(c))
+	in, err := open(ctx, c, current, m, o.Socket.Dir(), due.wake)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	records := journal.New(store)
+	defer func() { err = errors.Join(err, in.close()) }()
+	p, records := in.provisioner, in.records
 	m.Live(
 		func(ctx context.Context) (int, error) { return records.Count(ctx, journal.Contracts) },
 		func(ctx context.Context) (int, error) { return records.Count(ctx, journal.Buckets) },
 		func(ctx context.Context) (int, error) { return records.Count(ctx, journal.Accounts) },
 	)
-	current := newLive(c)
-	p, err := newProvisioner(ctx, c, current, records, m)
-	if err != nil {
-		return err
-	}
 	if err := checkTerms(c, p); err != nil {
 		return err
 	}
@@ -127,7 +120,6 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		o.Started(httpAddress)
 	}
 	var beside sync.WaitGroup // what is done beside serving calls
-	due := newDue(listed(c))
 	beside.Go(func() {
 		due.run(ctx, func(contracts map[cosi.ContractID]config.Terms) map[cosi.ContractID]config.Terms {
 			return p.Converge(ctx, contracts, c.Driver.CallTimeout)
@@ -158,7 +150,6 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	err = grpcServer.Serve(ctx, listener, o.Grace)
 	cancel()
 	beside.Wait()
-	p.Wait()
 	log.Info("Stopped")
 	return errors.Join(err, adminErr)
 }
@@ -191,46 +182,50 @@ func Ask(ctx context.Context, c *config.Config, command admin.Command, r admin.R
 			return nil, fmt.Errorf("there is no journal to ask about: %w", err)
 		}
 	}
-	m := metrics.New()
-	store, err := OpenJournal(ctx, c, m)
+	current := newLive(c)
+	in, err := open(ctx, c, current, metrics.New(), "", func() {})
 	if err != nil {
 		return nil, fmt.Errorf("%w; a driver that runs answers commands at driver.adminSocket (%s), and none listens there", err, cmp.Or(c.Driver.AdminSocket, "which is not set"))
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	current := newLive(c)
-	records := journal.New(store)
-	p, err := newProvisioner(ctx, c, current, records, m)
-	if err != nil {
-		return nil, err
-	}
-	defer p.Wait()
-	return (&admin.Admin{Provisioner: p, Journal: records, Config: current.current.Load}).Do(ctx, command, r)
+	defer func() { err = errors.Join(err, in.close()) }()
+	return (&admin.Admin{Provisioner: in.provisioner, Journal: in.records, Config: current.current.Load}).Do(ctx, command, r)
 }
 
-func newProvisioner(ctx context.Context, c *config.Config, current *live, records *journal.Journal, m *metrics.Metrics) (*provisioner.Provisioner, error) {
+// inside is what a driver and a command have in common.
+type inside struct {
+	journal     *writable
+	records     *journal.Journal
+	provisioner *provisioner.Provisioner
+}
+
+// open puts it together, for a process whose socket is in dir. taken is called
+// whenever the process has got the right to change things from another.
+func open(ctx context.Context, c *config.Config, current *live, m *metrics.Metrics, dir string, taken func()) (*inside, error) {
 	backends, err := newBackends(ctx, c, m)
 	if err != nil {
 		return nil, err
 	}
-	return provisioner.New(provisioner.Config{Backends: backends, Terms: current.terms, Journal: records, Recorder: m}), nil
+	in, complete := &inside{}, make(chan struct{})
+	in.journal, err = openWritable(ctx, c, m, dir, func() {
+		<-complete
+		in.provisioner.TakenOver()
+		taken()
+	})
+	if err != nil {
+		return nil, err
+	}
+	in.records = journal.New(in.journal)
+	in.provisioner = provisioner.New(provisioner.Config{
+		Backends: backends, Terms: current.terms, Journal: in.records, Writer: in.journal, Recorder: m,
+	})
+	close(complete)
+	return in, nil
 }
 
-// Journal is an open journal.
-type Journal interface {
-	journal.Store
-	Close() error
-}
-
-// OpenJournal opens the journal where the configuration says it is. m counts
-// what it does.
-func OpenJournal(ctx context.Context, c *config.Config, m *metrics.Metrics) (Journal, error) {
-	if at := c.Journal.Secrets; at != nil {
-		return secrets.Open(ctx, at.Kubeconfig, secrets.Config{Namespace: at.Namespace, Owner: c.Driver.Owner, Wrote: m.JournalWrite, Called: m.JournalCall})
-	}
-	if _, err := os.Stat(c.Journal.File); errors.Is(err, fs.ErrNotExist) {
-		klog.FromContext(ctx).Info("There is no journal yet; beginning one. If this driver has run before, stop it and restore its journal", "file", c.Journal.File)
-	}
-	return filestore.Open(ctx, c.Journal.File, m.JournalWrite)
+// close waits for what is still done after the last call was answered.
+func (in *inside) close() error {
+	in.provisioner.Wait()
+	return in.journal.Close()
 }
 
 // checkTerms refuses terms that their backend cannot meet.

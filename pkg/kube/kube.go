@@ -26,8 +26,8 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 )
 
-// callTimeout bounds one call, whatever the caller's own deadline.
-const callTimeout = 10 * time.Second
+// CallTimeout bounds one call, whatever the caller's own deadline.
+const CallTimeout = 10 * time.Second
 
 // OwnerMark is a driver's owner mark as names and labels can hold it: they have
 // no room for a mark of any form, so it is a hash.
@@ -109,7 +109,7 @@ var methods = map[string]string{
 // be nil. prepare completes the request. What is to be repeated is the caller's
 // decision.
 func (c *Client) Do(ctx context.Context, call string, out runtime.Object, prepare func(*rest.Request) *rest.Request) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
 	result := prepare(c.request(call)).Do(ctx)
 	err := result.Error()

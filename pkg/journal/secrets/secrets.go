@@ -4,7 +4,8 @@
 //
 // # Writes
 //
-// The API server is the referee between two live drivers. A record's name is a
+// One process at a time writes, the one with the Lease (package lease). Should
+// two do so all the same, the API server is the referee: a record's name is a
 // pure function of its key, so of two that create it one is refused; a change
 // or a deletion carries the resourceVersion that was read, so it is refused if
 // another came first. Every write carries a random mark of its own: a writer
@@ -44,6 +45,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
 )
 
@@ -320,7 +322,11 @@ func (s *Store) read(ctx context.Context, key journal.Key) (record, error) {
 func (s *Store) repeat(ctx context.Context, do func() error) error {
 	pause := firstPause
 	for try := 1; ; try++ {
-		err := do()
+		err := transport.May(ctx, kube.CallTimeout)
+		if err != nil {
+			return err
+		}
+		err = do()
 		var f *fault.Error
 		if !errors.As(err, &f) || f.Kind != fault.Unavailable && f.Kind != fault.RateLimited {
 			return err
