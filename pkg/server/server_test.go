@@ -803,6 +803,9 @@ func TestHTTPClients(t *testing.T) {
 	if code, err := get(""); err != nil || code != http.StatusOK {
 		t.Errorf("a probe beside 300 silent clients: %d, %v", code, err)
 	}
+	if ended.Load() == 0 { // it came last
+		t.Error("301 clients are served at once")
+	}
 	cancel()
 	if err := receive(t, "end of the listener", done); err != nil {
 		t.Error(err)
