@@ -408,13 +408,13 @@ func (j *Journal) Delete(ctx context.Context, records ...Record) error {
 }
 
 // ErrOvertaken is the cause where a record has changed since it was read: another
-// process writes the journal too. Whoever is overtaken stops, and changes nothing
-// more.
+// process writes the journal without the right to. Whoever is overtaken stops, and
+// changes nothing more.
 var ErrOvertaken = errors.New("another process writes the journal too")
 
 func overtaken(err error) error {
 	if fault.Is(err, fault.Mismatch) {
-		return fault.Wrap(fault.Unavailable, ErrOvertaken, "%s: another driver writes this journal too; run one for each journal", err)
+		return fault.Wrap(fault.Unavailable, ErrOvertaken, "%s: a process without the journal's Lease, such as an earlier release of the driver, writes it too; stop that process, and repeat the call", err)
 	}
 	return err
 }
