@@ -231,8 +231,7 @@ func (l *Lease) Enter(ctx context.Context) (context.Context, func(), error) {
 
 // EnterIdle admits work that no caller waits for: only if this process holds
 // the Lease and no other waits for it. As soon as another does, the returned
-// context is cancelled with the cause [transport.ErrHandover], and no further
-// attempt is sent.
+// context is cancelled, and no further attempt is sent.
 func (l *Lease) EnterIdle(ctx context.Context) (context.Context, func(), error) {
 	now := l.now()
 	l.mu.Lock()
@@ -242,11 +241,12 @@ func (l *Lease) EnterIdle(ctx context.Context) (context.Context, func(), error) 
 		return nil, nil, l.why(ctx)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(t.idle, func() { cancel(transport.ErrHandover) })
+	handover := fault.New(fault.Unavailable, "another driver waits for the right to change things; this goes on where it is called")
+	stop := context.AfterFunc(t.idle, func() { cancel(handover) })
 	leave := l.enter(t)
 	guarded := transport.Guarded(ctx, func(d time.Duration) error {
 		if t.idle.Err() != nil {
-			return fault.Wrap(fault.Unavailable, transport.ErrHandover, "another driver waits for the right to change things; this goes on where it is called")
+			return handover
 		}
 		return t.may(d)
 	})

@@ -354,10 +354,10 @@ func TestIdleWorkMakesWay(t *testing.T) {
 			leave()
 		}()
 		<-idle.Done()
-		if err := context.Cause(idle); !errors.Is(err, transport.ErrHandover) {
+		if err := context.Cause(idle); !fault.Is(err, fault.Unavailable) {
 			w.Errorf("the cause is %v", err)
 		}
-		if err := transport.May(idle, 0); !errors.Is(err, transport.ErrHandover) || !fault.Is(err, fault.Unavailable) {
+		if err := transport.May(idle, 0); !fault.Is(err, fault.Unavailable) {
 			w.Errorf("an attempt during the handover: %v", err)
 		}
 		if !mayAttempt(call) {

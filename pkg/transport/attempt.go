@@ -22,9 +22,9 @@ const (
 )
 
 // Bounded returns a client over a transport. It follows no redirect: that would
-// carry signatures and tokens elsewhere and turn a write into a read. Each
-// attempt ends, with its body, after [AttemptTimeout] or when the guard of its
-// context says no. What it returns in place of an answer is, where it says more
+// carry signatures and tokens elsewhere and turn a write into a read. An attempt
+// is not sent if the guard of its context says no, and ends, with its body, after
+// [AttemptTimeout]; one that changes nothing also ends with its call. What it returns in place of an answer is, where it says more
 // than net/http, a fault whose text completes "the call ...".
 func Bounded(next http.RoundTripper) *http.Client {
 	return &http.Client{
@@ -65,19 +65,26 @@ func attempt(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 	if err := May(r.Context(), AttemptTimeout); err != nil {
 		return unsent(r, final(fault.Unavailable, err, "was not sent: %s", err))
 	}
-	ctx, end := sent(r.Context())
+	ctx := r.Context()
+	if changes(r) {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, end := context.WithTimeout(ctx, AttemptTimeout)
 	defer end()
 	answer, err := next.RoundTrip(r.WithContext(ctx))
-	if err != nil {
-		return nil, err
+	if err == nil {
+		answer.Request = r
+		answer, err = whole(answer, func([]byte) error {
+			if answer.StatusCode >= 300 && answer.StatusCode < 400 {
+				return redirected(answer)
+			}
+			return nil
+		})
 	}
-	answer.Request = r
-	return whole(answer, func([]byte) error {
-		if answer.StatusCode >= 300 && answer.StatusCode < 400 {
-			return redirected(answer)
-		}
-		return nil
-	})
+	if ended := ctx.Err(); err != nil && ended != nil {
+		err = ended // not its cause, which whoever gave the call up knows
+	}
+	return answer, err
 }
 
 // whole returns an answer with its body in memory, if check does not mind it.
@@ -94,20 +101,18 @@ func whole(answer *http.Response, check func(body []byte) error) (*http.Response
 	return answer, nil
 }
 
-// sent is the context of an attempt: it ends with its caller's, but for a
-// handover, after which a service would go on with what it was sent.
-func sent(ctx context.Context) (_ context.Context, end func()) {
-	deadline := time.Now().Add(AttemptTimeout)
-	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
-		deadline = d
-	}
-	attempt, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
-	stop := context.AfterFunc(ctx, func() {
-		if errors.Is(ctx.Err(), context.Canceled) && !errors.Is(context.Cause(ctx), ErrHandover) {
-			cancel()
-		}
-	})
-	return attempt, func() { stop(); cancel() }
+// changes reports whether a request may change something. Such an attempt is not
+// given up with its call: the service would go on with it, while the driver holds
+// that it is over and begins the next, or lets another process do so.
+func changes(r *http.Request) bool {
+	return r.Method != http.MethodGet && r.Method != http.MethodHead && r.Context().Value(readingKey{}) == nil
+}
+
+type readingKey struct{}
+
+// Reading returns a context for calls that change nothing, whatever their method.
+func Reading(ctx context.Context) context.Context {
+	return context.WithValue(ctx, readingKey{}, true)
 }
 
 type roomKey struct{}

@@ -62,8 +62,13 @@ func played(t *testing.T, answer http.HandlerFunc, test func(t *testing.T, c *ht
 // ask makes a call and returns what was answered, and when.
 func ask(ctx context.Context, t *testing.T, c *http.Client) (text string, took time.Duration, err error) {
 	t.Helper()
+	return askWith(ctx, t, c, http.MethodDelete)
+}
+
+func askWith(ctx context.Context, t *testing.T, c *http.Client, method string) (text string, took time.Duration, err error) {
+	t.Helper()
 	began := time.Now()
-	request, err := http.NewRequestWithContext(ctx, http.MethodDelete, "http://service/", strings.NewReader("body"))
+	request, err := http.NewRequestWithContext(ctx, method, "http://service/", strings.NewReader("body"))
 	must(t, err)
 	answer, err := c.Do(request)
 	if err != nil {
@@ -105,50 +110,58 @@ func TestAttemptsEnd(t *testing.T) {
 				if err == nil || fault.Silence(err) != "timeout" || took != transport.AttemptTimeout || !fault.Unanswered(err) {
 					t.Errorf("after %s: %v", took, err)
 				}
-				// The caller's own end comes first.
-				ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-				defer cancel()
-				_, took, err = ask(ctx, t, c)
-				if !errors.Is(err, context.DeadlineExceeded) || took != 3*time.Second {
-					t.Errorf("with a deadline: after %s: %v", took, err)
-				}
-				ctx, give := context.WithCancelCause(context.Background())
-				time.AfterFunc(2*time.Second, func() { give(errors.New("a cause of the caller's own")) })
-				_, took, err = ask(ctx, t, c)
-				if !errors.Is(err, context.Canceled) || took != 2*time.Second {
-					t.Errorf("given up: after %s: %v", took, err)
+				// The caller's own end comes first where nothing is changed.
+				for method, reading := range map[string]func(context.Context) context.Context{
+					http.MethodGet:  func(ctx context.Context) context.Context { return ctx },
+					http.MethodPost: transport.Reading,
+				} {
+					ctx, cancel := context.WithTimeout(reading(context.Background()), 3*time.Second)
+					defer cancel()
+					_, took, err = askWith(ctx, t, c, method)
+					if !errors.Is(err, context.DeadlineExceeded) || took != 3*time.Second {
+						t.Errorf("%s with a deadline: after %s: %v", method, took, err)
+					}
+					ctx, give := context.WithCancelCause(reading(context.Background()))
+					time.AfterFunc(2*time.Second, func() { give(errors.New("a cause of the caller's own")) })
+					_, took, err = askWith(ctx, t, c, method)
+					if !errors.Is(err, context.Canceled) || took != 2*time.Second {
+						t.Errorf("%s given up: after %s: %v", method, took, err)
+					}
 				}
 			})
 		})
 	}
 }
 
-// What was sent is not cancelled for a handover, and nothing more is sent.
-func TestHandover(t *testing.T) {
+// What may have changed something is not given up with its call, and nothing more
+// is sent.
+func TestChangesAreNotGivenUp(t *testing.T) {
 	t.Parallel()
 	slow := func(after time.Duration) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { time.Sleep(after); _, _ = io.WriteString(w, "done") }
 	}
 	for name, c := range map[string]struct {
-		after, deadline time.Duration // of the answer, and of the caller
-		took            time.Duration
-		done            bool
+		after, canceled, deadline time.Duration
+		took                      time.Duration
+		done                      bool
 	}{
-		"an answer that comes late": {10 * time.Second, time.Minute, 10 * time.Second, true},
-		"the caller's deadline":     {10 * time.Second, 5 * time.Second, 5 * time.Second, false},
-		"an answer that never does": {time.Hour, 2 * time.Hour, transport.AttemptTimeout, false},
+		"canceled":                        {10 * time.Second, 2 * time.Second, time.Minute, 10 * time.Second, true},
+		"a deadline":                      {10 * time.Second, time.Minute, 5 * time.Second, 10 * time.Second, true},
+		"canceled, and no answer":         {time.Hour, 2 * time.Second, 2 * time.Hour, transport.AttemptTimeout, false},
+		"a deadline before no answer":     {time.Hour, time.Minute, 5 * time.Second, transport.AttemptTimeout, false},
+		"an answer before the call's end": {time.Second, 2 * time.Second, 5 * time.Second, time.Second, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			played(t, slow(c.after), func(t *testing.T, client *http.Client, asked *atomic.Int32) {
 				ctx, cancel := context.WithTimeout(context.Background(), c.deadline)
 				defer cancel()
-				ctx, hand := context.WithCancelCause(ctx)
-				time.AfterFunc(2*time.Second, func() { hand(transport.ErrHandover) })
+				time.AfterFunc(c.canceled, cancel)
 				text, took, err := ask(ctx, t, client)
 				if (err == nil) != c.done || took != c.took || c.done && text != "done" {
 					t.Errorf("%q after %s: %v", text, took, err)
 				}
+				<-ctx.Done()
 				if _, took, err := ask(ctx, t, client); err == nil || took != 0 || asked.Load() != 1 {
 					t.Errorf("another attempt: after %s, asked %d times: %v", took, asked.Load(), err)
 				}

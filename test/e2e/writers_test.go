@@ -114,6 +114,7 @@ type pair struct {
 	drivers  map[string]*harness.Driver
 	files    map[string]string
 	stops    map[string][]time.Time
+	outputs  []*harness.Buffer
 }
 
 func (s *scenario) pair() *pair {
@@ -146,6 +147,7 @@ func (p *pair) start(name string) {
 	d, err := harness.StartDriver(p.ctx, p.build, filepath.Dir(p.files[name]), p.files[name], "-v", "2")
 	p.must(err)
 	p.drivers[name] = d
+	p.outputs = append(p.outputs, d.Output)
 	p.runs("driver-"+name, d.Process)
 }
 
@@ -155,7 +157,7 @@ func (p *pair) holder() (holder, other string) {
 	return holder, map[string]string{"a": "b", "b": "a"}[holder]
 }
 
-// stopped notes that a driver was stopped now, and waits until another changes
+// takenOver notes that a driver was stopped now, and waits until another changes
 // something. It returns how long that took.
 func (p *pair) takenOver(stopped, other string, since time.Time) time.Duration {
 	p.Helper()
@@ -168,6 +170,35 @@ func (p *pair) takenOver(stopped, other string, since time.Time) time.Duration {
 		return nil
 	})
 	return at.Sub(since)
+}
+
+// handovers tells, by the drivers' logs, how often the Lease was given back, and
+// how long it took at most until a driver had it again.
+func (p *pair) handovers() (slowest time.Duration, times int) {
+	p.Helper()
+	type change struct {
+		at   time.Time
+		back bool
+	}
+	var changes []change
+	for _, output := range p.outputs {
+		for line := range strings.Lines(output.String()) {
+			back := strings.Contains(line, `] "Gave the Lease back"`)
+			if !back && !strings.Contains(line, `] "Took the Lease"`) {
+				continue
+			}
+			at, err := time.Parse("0102 15:04:05.000000", line[1:21]) // as klog begins a line
+			p.must(err)
+			changes = append(changes, change{at, back})
+		}
+	}
+	slices.SortFunc(changes, func(a, b change) int { return a.at.Compare(b.at) })
+	for i := range len(changes) - 1 {
+		if c, next := changes[i], changes[i+1]; c.back && !next.back {
+			slowest, times = max(slowest, next.at.Sub(c.at)), times+1
+		}
+	}
+	return slowest, times
 }
 
 // writers lets two drivers be live on one journal, and stops the one that changes
@@ -227,6 +258,11 @@ func writers(s *scenario) {
 	if err := some("calls of two drivers overlap", overlaps); err != nil {
 		s.Error(err)
 	}
+	slowest, handovers := p.handovers()
+	if slowest > 2*time.Second {
+		s.Errorf("the Lease was given back and taken %s later, want 2 s at most", slowest)
+	}
+	s.note("%d handovers, each within %d ms", handovers, slowest.Milliseconds())
 	s.note("%d changing calls in %d turns, none of two drivers at once", len(p.recorder.calls), turns)
 	n.useAll(asked)
 	n.deleteAll()

@@ -11,6 +11,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/retry"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // kinds classifies IAM's codes (IAM API reference, "Common Errors" and those of
@@ -50,6 +51,9 @@ var answers = signed.Table{Service: "the service", Kinds: kinds, CuresOf: cures,
 // and again, if it can be repeated, where that may help.
 func try[In, Out any](ctx context.Context, p *Provider, operation, name string, repeatable bool, call func(context.Context, In, ...func(*iam.Options)) (Out, error), in In) (Out, error) {
 	var out Out
+	if strings.HasPrefix(operation, "Get") || strings.HasPrefix(operation, "List") { // all are POST
+		ctx = transport.Reading(ctx)
+	}
 	pair, err := p.Credentials(name)
 	if err != nil {
 		return out, err

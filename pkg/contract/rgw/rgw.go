@@ -81,7 +81,6 @@ func newClient(c Config) *client {
 	}
 	return &client{url: strings.TrimSuffix(c.AdminURL, "/"), Client: signed.Client{
 		Table: answers, Region: c.Endpoints[0].Region, Credentials: c.Credentials, HTTP: c.HTTP, Observe: c.Observe,
-		FinishesWrites: true, // or a write of a user takes away the policy that the next attempt writes
 	}}
 }
 

@@ -37,10 +37,6 @@ type Client struct {
 	HTTP *http.Client
 	// Observe hears of every attempt, with the outcome.
 	Observe func(operation string, err error)
-	// FinishesWrites says that a write which was sent is waited for even if its
-	// caller gives up: the service would go on with it, and get in the way of the
-	// caller's next attempt.
-	FinishesWrites bool
 }
 
 // Call is one call.
@@ -59,11 +55,7 @@ type Call struct {
 func (c *Client) Do(ctx context.Context, call Call) ([]byte, error) {
 	var answer []byte
 	err := retry.Do(ctx, func() (err error) {
-		attempt := ctx
-		if c.FinishesWrites && call.Method != http.MethodGet && ctx.Err() == nil {
-			attempt = context.WithoutCancel(ctx)
-		}
-		answer, err = c.once(attempt, call)
+		answer, err = c.once(ctx, call)
 		c.Observe(call.Operation, err)
 		return err
 	})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
@@ -83,67 +84,35 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A write that was sent is waited for where the service would go on with it.
-func TestWritesAreFinished(t *testing.T) {
-	t.Parallel()
-	for _, finishes := range []bool{true, false} {
-		begun, release := make(chan struct{}, 1), make(chan struct{})
-		url, client := serve(t, func(_ http.ResponseWriter, r *http.Request) {
-			begun <- struct{}{}
-			select {
-			case <-release:
-			case <-r.Context().Done():
-			}
-		})
-		c := &signed.Client{Table: table, Region: "r", Credentials: func() secret.KeyPair { return pair }, HTTP: client, Observe: func(string, error) {}, FinishesWrites: finishes}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() {
-			_, err := c.Do(ctx, signed.Call{Operation: "Write", Method: http.MethodPut, API: transport.S3, URL: url})
-			ended <- err
-		}()
-		<-begun
-		cancel()
-		if !finishes {
-			if err := <-ended; !fault.Is(err, fault.Canceled) {
-				t.Errorf("a call given up: %v", err)
-			}
-			close(release)
-			continue
-		}
-		close(release)
-		if err := <-ended; err != nil {
-			t.Errorf("a write that was sent: %v", err)
-		}
-	}
-}
-
-// What was sent when another process took over has its answer heard, whichever
+// A change that was sent has its answer heard when its call is given up, whichever
 // client has sent it; and its caller does nothing more.
-func TestHandover(t *testing.T) {
+func TestWhatWasSentIsHeard(t *testing.T) {
 	t.Parallel()
 	begun, release := make(chan struct{}, 1), make(chan struct{})
 	url, client := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		begun <- struct{}{}
 		<-release
-		_, _ = io.WriteString(w, "<ListAllMyBucketsResult/>")
+		w.WriteHeader(http.StatusNoContent)
 	})
 	own := &signed.Client{Table: table, Region: "r", Credentials: func() secret.KeyPair { return pair }, HTTP: client, Observe: func(string, error) {}}
 	sdk := signed.S3(cosi.Endpoint{URL: url, Region: "r", PathStyle: true}, pair, transport.Speaking(transport.S3, client))
 	calls := []func(context.Context) error{
 		func(ctx context.Context) error {
-			_, err := own.Do(ctx, signed.Call{Operation: "List", Method: http.MethodGet, API: transport.S3, URL: url})
+			_, err := own.Do(ctx, signed.Call{Operation: "Delete", Method: http.MethodDelete, API: transport.S3, URL: url})
 			return err
 		},
-		func(ctx context.Context) error { _, err := sdk.ListBuckets(ctx, nil); return err },
+		func(ctx context.Context) error {
+			_, err := sdk.DeleteBucket(ctx, &s3.DeleteBucketInput{Bucket: aws.String("b")})
+			return err
+		},
 	}
-	ctx, hand := context.WithCancelCause(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, len(calls))
 	for _, call := range calls {
 		go func() { ended <- call(ctx) }()
 		<-begun
 	}
-	hand(transport.ErrHandover)
+	cancel()
 	close(release)
 	for range calls {
 		if err := <-ended; err != nil {

@@ -96,7 +96,7 @@ func (p *Provider) admin(ctx context.Context, operation, path string, query url.
 // accounts are all that the gateway has. It tells their secrets as well, which
 // are not kept.
 func (p *Provider) accounts(ctx context.Context) ([]account, error) {
-	text, err := p.admin(ctx, "ListUsers", "/list-users", nil, nil)
+	text, err := p.admin(transport.Reading(ctx), "ListUsers", "/list-users", nil, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -45,8 +45,8 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // Config says where a Store is.
