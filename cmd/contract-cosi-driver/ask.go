@@ -21,6 +21,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/admin"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/driver"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 )
 
 // The exit statuses of the commands that ask a driver, for scripts.
@@ -57,9 +58,10 @@ func ask(ctx context.Context, command admin.Command, args []string, stdout, stde
 	case admin.Rotate:
 		flags.StringVar(&r.Access, "access", "", "rotate the key of the access with this `id`")
 		flags.Var((*age)(&r.OlderThan), "older-than", "rotate every key of at least this `age`, such as 90d")
+		flags.BoolVar(&r.Delivered, "delivered", false, "with --access, say that the application's Secret has the new key by now; the grace begins")
 		flags.StringVar(&r.Contract, "contract", "", "with --older-than, only keys of this contract")
 		r.Grace = rotateGrace
-		flags.Var((*age)(&r.Grace), "grace", "how long the old key stays valid after the new one was handed out")
+		flags.Var((*age)(&r.Grace), "grace", "how long the old key stays valid after the new one was delivered")
 	case admin.Audit:
 		flags.BoolVar(&r.Fix, "fix", false, "remove orphaned keys and principals; never a bucket, never a record")
 		r.Grace = auditGrace
@@ -83,6 +85,9 @@ func ask(ctx context.Context, command admin.Command, args []string, stdout, stde
 	}
 	if command == admin.Rotate && (r.Access == "") == (r.OlderThan == 0) {
 		return fail(errors.New("give either --access or --older-than"))
+	}
+	if r.Delivered && r.Access == "" {
+		return fail(errors.New("--delivered is said of one access; give --access too"))
 	}
 	c, err := config.Load(*file, driver.Types())
 	if err != nil {
@@ -184,7 +189,7 @@ func table[T any](answer json.RawMessage, head string, row func(T) []string) ([]
 	for _, item := range report.Items {
 		cells := row(item)
 		for i, cell := range cells {
-			cells[i] = cmp.Or(cell, "-")
+			cells[i] = cmp.Or(fault.Line(cell), "-") // it may be a name that a service gave
 		}
 		_, _ = fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
@@ -232,8 +237,8 @@ func rotation(r *admin.Rotation, now time.Time) string {
 		return ""
 	case r.Old == "":
 		return "being issued"
-	case r.HandedOut.IsZero():
-		return r.Old + " is valid until the new key is handed out"
+	case r.Delivered.IsZero():
+		return r.Old + " is valid until the new key is delivered"
 	case r.EndsAt.Before(now):
 		return r.Old + " is about to be revoked"
 	}

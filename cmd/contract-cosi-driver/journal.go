@@ -26,14 +26,14 @@ func transfer(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	flags := flag.NewFlagSet("contract-cosi-driver journal "+direction, flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	configFile := flags.String("config", "", "the configuration `file` (required)")
-	var run func(driver.Journal, string) error
+	var run func(*config.Config) error
 	switch direction {
 	case "export":
 		output := flags.String("output", "", "the `file` to write, which must not exist; by default standard output")
-		run = func(j driver.Journal, owner string) error { return export(ctx, j, owner, *output, stdout, stderr) }
+		run = func(c *config.Config) error { return export(ctx, c, *output, stdout, stderr) }
 	case "import":
 		input := flags.String("input", "", "the `file` that an export has written (required)")
-		run = func(j driver.Journal, owner string) error { return takeIn(ctx, j, owner, *input, stdout) }
+		run = func(c *config.Config) error { return takeIn(ctx, c, *input, stdout) }
 	case "help", "-h", "--help":
 		_, err := fmt.Fprintln(stdout, "contract-cosi-driver journal export --config FILE [--output FILE]\ncontract-cosi-driver journal import --config FILE --input FILE")
 		return err
@@ -53,19 +53,20 @@ func transfer(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if err != nil {
 		return err
 	}
-	j, err := driver.OpenJournal(ctx, c, metrics.New())
-	if err != nil {
-		return err
-	}
-	return errors.Join(run(j, c.Driver.Owner), j.Close())
+	return run(c)
 }
 
 // export writes to a file that only its owner can read, or to nothing: half an
 // export is worse than none.
-func export(ctx context.Context, j driver.Journal, owner, output string, stdout, stderr io.Writer) (err error) {
+func export(ctx context.Context, c *config.Config, output string, stdout, stderr io.Writer) (err error) {
+	j, err := driver.OpenJournal(ctx, c, metrics.New())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
 	const warning = "it holds secrets; keep it as you keep the keys themselves"
 	if output == "" {
-		n, err := journal.Export(ctx, j, owner, stdout)
+		n, err := journal.Export(ctx, j, c.Driver.Owner, stdout)
 		if err == nil {
 			_, err = fmt.Fprintf(stderr, "%d entries exported; %s\n", n, warning)
 		}
@@ -75,7 +76,7 @@ func export(ctx context.Context, j driver.Journal, owner, output string, stdout,
 	if err != nil {
 		return fmt.Errorf("--output: %w", err)
 	}
-	n, err := journal.Export(ctx, j, owner, file)
+	n, err := journal.Export(ctx, j, c.Driver.Owner, file)
 	if err == nil {
 		err = file.Sync()
 	}
@@ -86,13 +87,13 @@ func export(ctx context.Context, j driver.Journal, owner, output string, stdout,
 	return err
 }
 
-func takeIn(ctx context.Context, j driver.Journal, owner, input string, stdout io.Writer) error {
+func takeIn(ctx context.Context, c *config.Config, input string, stdout io.Writer) error {
 	file, err := os.Open(input)
 	if err != nil {
 		return fmt.Errorf("--input: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	imported, same, err := journal.Import(ctx, j, owner, file)
+	imported, same, err := driver.Import(ctx, c, file)
 	if err != nil {
 		if imported > 0 {
 			err = fmt.Errorf("%w (%d entries were imported before; it can be repeated)", err, imported)

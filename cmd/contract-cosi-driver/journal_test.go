@@ -9,6 +9,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/filestore"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 	"github.com/contract-cosi/contract-cosi-driver/test/kubefake"
 )
@@ -18,19 +19,18 @@ const planted = "planted-secret-of-a-key"
 // fillJournal writes a contract, a bucket and a key into a journal's file.
 func fillJournal(t *testing.T, path string) {
 	t.Helper()
-	store, err := journal.OpenFile(path, nil)
+	store, err := filestore.Open(t.Context(), path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	j := journal.New(store)
 	contract := cosi.ContractID{Backend: "main", Contract: "team-a"}
 	account := &journal.Account{
-		ID: cosi.AccountID{ContractID: contract, Account: "ba-1"}, Phase: journal.Done,
-		Grant:  journal.Grant{Buckets: []journal.BucketAccess{{Bucket: "data", Mode: cosi.ReadWrite}}},
-		Issued: secret.KeyPair{AccessKeyID: "key", SecretAccessKey: secret.New(planted)},
+		ID:        cosi.AccountID{ContractID: contract, Account: "ba-1"},
+		Effective: journal.Grant{Buckets: []journal.BucketAccess{{Bucket: "data", Mode: cosi.ReadWrite}}}, KeyState: journal.KeyState{Phase: journal.Done, Issued: secret.KeyPair{AccessKeyID: "key", SecretAccessKey: secret.New(planted)}},
 	}
 	for _, err := range []error{
-		j.SaveContract(t.Context(), &journal.Contract{ID: contract, Phase: journal.Done}),
+		j.SaveContract(t.Context(), &journal.Contract{ID: contract, KeyState: journal.KeyState{Phase: journal.Done}}),
 		j.SaveBucket(t.Context(), &journal.Bucket{ID: cosi.BucketID{ContractID: contract, Bucket: "data"}}),
 		j.SaveAccount(t.Context(), account),
 		store.Close(),

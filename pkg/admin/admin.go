@@ -24,6 +24,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/keys"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
 )
 
@@ -31,6 +32,8 @@ import (
 type Admin struct {
 	// Provisioner has the use cases.
 	Provisioner *provisioner.Provisioner
+	// Journal has the records.
+	Journal *journal.Journal
 	// Config is the configuration as it is now.
 	Config func() *config.Config
 }
@@ -54,10 +57,13 @@ type Request struct {
 	// Fix lets audit remove orphaned keys and principals.
 	Fix bool `json:"fix,omitempty"`
 	// Grace is, for audit, how old an orphan has to be, and, for rotate, how long
-	// an old key stays valid after the new one was handed out.
+	// an old key stays valid after the new one was delivered.
 	Grace time.Duration `json:"grace,omitempty"`
 	// Access is the id of the access whose key is rotated.
 	Access string `json:"access,omitempty"`
+	// Delivered says that the access's Secret has the new key by now, instead of
+	// rotating it.
+	Delivered bool `json:"delivered,omitempty"`
 	// OlderThan rotates every key of at least this age.
 	OlderThan time.Duration `json:"olderThan,omitempty"`
 }
@@ -121,7 +127,7 @@ func (a *Admin) index(ctx context.Context, r Request) ([]*under, error) {
 		return all[id]
 	}
 	for after := (journal.Place{}); ; {
-		places, err := a.Provisioner.Journal.Walk(ctx, after, step)
+		places, err := a.Journal.Walk(ctx, after, step)
 		if err != nil {
 			return nil, err
 		}
@@ -227,7 +233,7 @@ func (a *Admin) contracts(ctx context.Context, r Request) (*Report[Contract], er
 				c.Terms = "listed"
 			}
 		}
-		have, differing, err := a.Provisioner.LookAtContract(ctx, u.id)
+		have, differing, err := a.Provisioner.DescribeContract(ctx, u.id)
 		switch {
 		case err == nil:
 			c.State, c.Message, c.Differing = string(have.State), have.Message, differing
@@ -266,11 +272,11 @@ func (a *Admin) buckets(ctx context.Context, r Request) (*Report[Bucket], error)
 	report := &Report[Bucket]{Items: []Bucket{}}
 	for _, u := range index {
 		for _, id := range u.buckets {
-			record, err := a.Provisioner.Journal.Bucket(ctx, id)
+			record, err := a.Journal.Bucket(ctx, id)
 			if fault.Is(err, fault.NotFound) {
 				continue
 			}
-			accounts, accountsErr := a.Provisioner.Journal.AccountsOn(ctx, id)
+			accounts, accountsErr := a.Journal.AccountsOn(ctx, id)
 			if err != nil || accountsErr != nil {
 				report.fault(err)
 				report.fault(accountsErr)
@@ -314,8 +320,9 @@ type Key struct {
 type Rotation struct {
 	// Old is the access key id of the key before.
 	Old string `json:"old,omitempty"`
-	// HandedOut is when the new key was first handed out; absent if it was not.
-	HandedOut time.Time `json:"handedOut,omitzero"`
+	// Delivered is when the new key reached the application's Secret; absent as long
+	// as that is not known.
+	Delivered time.Time `json:"delivered,omitzero"`
 	// EndsAt is when the old key is revoked; absent as long as nobody knows.
 	EndsAt time.Time `json:"endsAt,omitzero"`
 }
@@ -337,7 +344,7 @@ func (a *Admin) keys(ctx context.Context, r Request) (*Report[Key], error) {
 			atService[k.AccessKeyID] = k
 		}
 		for _, id := range u.accounts {
-			record, err := a.Provisioner.Journal.Account(ctx, id)
+			record, err := a.Journal.Account(ctx, id)
 			if err != nil {
 				if !fault.Is(err, fault.NotFound) {
 					report.fault(err)
@@ -366,9 +373,9 @@ func (a *Admin) keys(ctx context.Context, r Request) (*Report[Key], error) {
 }
 
 func keyOf(record *journal.Account) Key {
-	k := Key{ID: record.ID.String(), AccessKeyID: record.Issued.AccessKeyID, Buckets: record.Grant.Buckets, IssuedAt: issuedAt(record)}
+	k := Key{ID: record.ID.String(), AccessKeyID: record.Issued.AccessKeyID, Buckets: record.Effective.Buckets, IssuedAt: issuedAt(record)}
 	if r := record.Rotation; r != nil {
-		k.Rotation = &Rotation{Old: r.Old, HandedOut: r.HandedOut}
+		k.Rotation = &Rotation{Old: r.Old, Delivered: r.HandedOut}
 		if !r.HandedOut.IsZero() {
 			k.Rotation.EndsAt = r.HandedOut.Add(r.Grace)
 		}
@@ -412,7 +419,7 @@ func (a *Admin) audit(ctx context.Context, r Request) (*Report[Orphan], error) {
 }
 
 func (a *Admin) rotate(ctx context.Context, r Request) (*Report[Key], error) {
-	if (r.Access == "") == (r.OlderThan <= 0) {
+	if (r.Access == "") == (r.OlderThan <= 0) || r.Delivered && r.Access == "" {
 		return nil, fault.New(fault.InvalidArgument, "say which keys are rotated: that of one access, or all of an age")
 	}
 	if r.Access != "" {
@@ -444,27 +451,27 @@ func (a *Admin) rotate(ctx context.Context, r Request) (*Report[Key], error) {
 }
 
 // rotateOne rotates the key that was asked for, or one that is old enough; of
-// those it first ends what is due of a rotation before, and passes over one whose
-// new key waits to be handed out.
+// those it leaves out one whose new key waits to be delivered.
 func (a *Admin) rotateOne(ctx context.Context, id cosi.AccountID, r Request, report *Report[Key]) error {
+	do := func() error { return a.Provisioner.RotateAccess(ctx, id, r.Grace) }
+	if r.Delivered {
+		do = func() error { return a.Provisioner.Delivered(ctx, id) }
+	}
 	if r.Access == "" {
-		if err := a.Provisioner.Tend(ctx, id); err != nil {
-			return err
-		}
-		record, err := a.Provisioner.Journal.Account(ctx, id)
+		record, err := a.Journal.Account(ctx, id)
 		if fault.Is(err, fault.NotFound) {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		if record.Phase != journal.Done || record.Rotation != nil || time.Since(issuedAt(record)) < r.OlderThan {
+		if record.Phase != journal.Done || time.Since(issuedAt(record)) < r.OlderThan || record.Rotation != nil && !keys.Due(record.Rotation) {
 			return nil
 		}
 	}
-	if err := a.Provisioner.RotateAccess(ctx, id, r.Grace); err != nil {
+	if err := do(); err != nil {
 		return err
 	}
-	record, err := a.Provisioner.Journal.Account(ctx, id)
+	record, err := a.Journal.Account(ctx, id)
 	if err != nil {
 		return fmt.Errorf("access %s was rotated and cannot be read: %w", id, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/net/netutil"
 	"k8s.io/klog/v2"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
@@ -27,13 +28,16 @@ type problem struct {
 // maxRequest bounds a request; each is a few short fields.
 const maxRequest = 64 << 10
 
+// maxClients is how many connections there can be at once.
+const maxClients = 16
+
 // Serve answers commands at a listener until ctx ends, one POST /<command> with
 // a Request each, and returns when none is under way. Who may connect may do
 // all of it, so the listener is the driver's own user's.
 func Serve(ctx context.Context, listener net.Listener, a *Admin) error {
 	s := &http.Server{
-		ReadHeaderTimeout: 10 * time.Second,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx },
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != http.MethodPost {
 				w.WriteHeader(http.StatusMethodNotAllowed)
@@ -47,7 +51,7 @@ func Serve(ctx context.Context, listener net.Listener, a *Admin) error {
 		<-ctx.Done()
 		stopped <- s.Shutdown(context.WithoutCancel(ctx)) // what is under way ends with ctx
 	}()
-	if err := s.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.Serve(netutil.LimitListener(listener, maxClients)); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return <-stopped

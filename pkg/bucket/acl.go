@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 )
@@ -68,7 +69,7 @@ func (e *Engine) acl(name string, spec params.Bucket) option {
 				in.AccessControlPolicy = document(have.Owner, grants)
 			}
 			_, err := e.s3.PutBucketAcl(ctx, in)
-			if code(err) == "AccessControlListNotSupported" && spec.ObjectOwnership == "" { // the bucket was not made with this class
+			if signed.Code(err) == "AccessControlListNotSupported" && spec.ObjectOwnership == "" { // the bucket was not made with this class
 				if err := e.putOwnership(ctx, name, ownership(spec)); err != nil {
 					return err
 				}

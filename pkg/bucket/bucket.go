@@ -8,8 +8,11 @@
 package bucket
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -21,10 +24,12 @@ import (
 	"github.com/aws/smithy-go/middleware"
 	"golang.org/x/time/rate"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // Config makes an Engine.
@@ -45,7 +50,7 @@ type Config struct {
 	// ("region:placement").
 	Placements bool
 	// HTTP carries the calls; engines of one backend share it and its connections.
-	HTTP aws.HTTPClient
+	HTTP *http.Client
 	// Observe hears of every call that was tried, with the outcome.
 	Observe func(operation string, err error)
 	// Features remembers what the service has; engines of one backend share it.
@@ -91,22 +96,12 @@ func New(c Config) *Engine {
 		features:    c.Features,
 		placements:  c.Placements,
 		deletions:   c.Deletions,
-		s3: s3.New(s3.Options{
-			BaseEndpoint: aws.String(c.Endpoint.URL),
-			Region:       c.Endpoint.Region,
-			UsePathStyle: c.Endpoint.PathStyle,
-			HTTPClient:   c.HTTP,
-			Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-				return aws.Credentials{AccessKeyID: c.Key.AccessKeyID, SecretAccessKey: c.Key.SecretAccessKey.Reveal()}, nil
-			}),
-			// Services other than AWS know no checksum trailers.
-			RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
-			ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
-			Retryer: retry.NewStandard(func(o *retry.StandardOptions) {
+		s3: signed.S3(c.Endpoint, c.Key, transport.Speaking(transport.S3, c.HTTP), func(o *s3.Options) {
+			o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) {
 				o.MaxAttempts, o.MaxBackoff = attempts, maxBackoff
 				o.RateLimiter = ratelimit.None // a client-side budget would turn an outage into a longer one
-			}),
-			APIOptions: []func(*middleware.Stack) error{observeAttempts(c.Observe)},
+			})
+			o.APIOptions = append(o.APIOptions, observeAttempts(c.Observe))
 		}),
 	}
 }
@@ -132,6 +127,8 @@ func (e *Engine) AccessKeyID() string { return e.accessKeyID }
 // attempt that did not finish, is configured too; one without it is a Conflict
 // and is left as it is. The mark is looked at in any case, as some services
 // answer the owner of a bucket that it was made when it was there before.
+// Mismatch if it exists in another region. Pending if the service has taken a
+// setting that it does not show yet: a repeat carries on.
 func (e *Engine) Create(ctx context.Context, name string, spec params.Bucket) error {
 	if err := e.probe(ctx, spec); err != nil {
 		return err
@@ -154,6 +151,9 @@ func (e *Engine) Create(ctx context.Context, name string, spec params.Bucket) er
 	settings := e.settings(name, spec)
 	if err == nil { // CreateBucket has set the tags
 		return e.writeAll(ctx, settings)
+	}
+	if err := e.sameRegion(ctx, name); err != nil {
+		return err
 	}
 	_, err = e.writeDiffering(ctx, append(settings, e.tagging(name, e.marked(spec.Tags), nil, tags)))
 	return err
@@ -205,8 +205,28 @@ func (e *Engine) createUnmarked(ctx context.Context, name string, spec params.Bu
 			return fault.New(fault.Conflict, "it exists in the contract and was not made by this driver; it is left alone: choose another name")
 		}
 	}
+	if err := e.sameRegion(ctx, name); err != nil {
+		return err
+	}
 	_, err = e.writeDiffering(ctx, append([]option{e.tagging(name, e.marked(spec.Tags), nil, tags)}, e.settings(name, spec)...))
 	return err
+}
+
+// sameRegion refuses a bucket that was made before in another region than the
+// engine's. A service that does not tell has one region.
+func (e *Engine) sameRegion(ctx context.Context, name string) error {
+	answer, err := e.s3.GetBucketLocation(ctx, &s3.GetBucketLocationInput{Bucket: &name})
+	if err = classify(err, "GetBucketLocation"); fault.Is(err, fault.Unsupported) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	have, _, _ := strings.Cut(string(answer.LocationConstraint), ":") // Ceph adds the placement
+	if have = cmp.Or(have, "us-east-1"); have != e.endpoint.Region {
+		return fault.New(fault.Mismatch, "it exists in region %s, and its class asks for region %s; correct the class, or delete the bucket", have, e.endpoint.Region)
+	}
+	return nil
 }
 
 // isEmpty reports whether a bucket holds nothing, no old version either.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -15,8 +16,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // deleters are how many batches are deleted at once: enough to hide the
@@ -115,11 +118,11 @@ func (e *Engine) deleteVersions(ctx, whole context.Context, name string, deleted
 				return ctx.Err()
 			}
 		}
-		pages := s3.NewListObjectVersionsPaginator(e.s3, &s3.ListObjectVersionsInput{Bucket: &name})
-		for pages.HasMorePages() {
-			page, err := pages.NextPage(ctx)
+		return transport.Pages(ctx, func(ctx context.Context, token string) (string, bool, error) {
+			key, version, _ := strings.Cut(token, "\x00")
+			page, err := e.s3.ListObjectVersions(ctx, &s3.ListObjectVersionsInput{Bucket: &name, KeyMarker: optional(key), VersionIdMarker: optional(version)})
 			if err != nil {
-				return classify(err, "ListObjectVersions")
+				return "", false, classify(err, "ListObjectVersions")
 			}
 			for _, v := range page.Versions {
 				err = errors.Join(err, enqueue(v.Key, v.VersionId))
@@ -128,10 +131,11 @@ func (e *Engine) deleteVersions(ctx, whole context.Context, name string, deleted
 				err = errors.Join(err, enqueue(m.Key, m.VersionId))
 			}
 			if err != nil {
-				return ctx.Err()
+				return "", false, ctx.Err()
 			}
-		}
-		return nil
+			next := aws.ToString(page.NextKeyMarker) + "\x00" + aws.ToString(page.NextVersionIdMarker)
+			return next, aws.ToBool(page.IsTruncated), nil
+		})
 	})
 	err = work.Wait()
 	return cmp.Or(remains...), err
@@ -166,7 +170,8 @@ func (e *Engine) deleteBatch(ctx, whole context.Context, name string, batch []ty
 
 // refusedObject says why an object cannot be deleted.
 func (e *Engine) refusedObject(ctx context.Context, name string, refused types.Error) error {
-	object := fmt.Sprintf("object %q", clip(aws.ToString(refused.Key)))
+	code := fault.Said(aws.ToString(refused.Code))
+	object := fmt.Sprintf("object %q", fault.Said(aws.ToString(refused.Key)))
 	hold, err := e.s3.GetObjectLegalHold(ctx, &s3.GetObjectLegalHoldInput{Bucket: &name, Key: refused.Key, VersionId: refused.VersionId})
 	if err == nil && hold.LegalHold != nil && hold.LegalHold.Status == types.ObjectLockLegalHoldStatusOn {
 		return fault.New(fault.FailedPrecondition, "%s is under a legal hold, and maybe others; nothing that is locked is deleted: take the hold off, or keep the bucket", object)
@@ -174,20 +179,20 @@ func (e *Engine) refusedObject(ctx context.Context, name string, refused types.E
 	retention, err := e.s3.GetObjectRetention(ctx, &s3.GetObjectRetentionInput{Bucket: &name, Key: refused.Key, VersionId: refused.VersionId})
 	if err == nil && retention.Retention != nil && aws.ToTime(retention.Retention.RetainUntilDate).After(time.Now()) {
 		return fault.New(fault.FailedPrecondition, "%s is locked until %s (%s), and maybe others; nothing that is locked is deleted: wait, or keep the bucket",
-			object, retention.Retention.RetainUntilDate.UTC().Format(time.RFC3339), retention.Retention.Mode)
+			object, retention.Retention.RetainUntilDate.UTC().Format(time.RFC3339), fault.Said(string(retention.Retention.Mode)))
 	}
-	if kinds[aws.ToString(refused.Code)] == fault.PermissionDenied {
-		return fault.New(fault.FailedPrecondition, "%s cannot be deleted (%s): look for a policy that denies it", object, aws.ToString(refused.Code))
+	if kind, _ := answers.Kind(code); kind == fault.PermissionDenied {
+		return fault.New(fault.FailedPrecondition, "%s cannot be deleted (%s): look for a policy that denies it", object, code)
 	}
-	return fault.New(fault.Unavailable, "%s was not deleted (%s)", object, aws.ToString(refused.Code))
+	return fault.New(fault.Unavailable, "%s was not deleted (%s)", object, code)
 }
 
 func (e *Engine) abortUploads(ctx, whole context.Context, name string, aborted *atomic.Int64) error {
-	pages := s3.NewListMultipartUploadsPaginator(e.s3, &s3.ListMultipartUploadsInput{Bucket: &name})
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
+	return transport.Pages(ctx, func(ctx context.Context, token string) (string, bool, error) {
+		key, upload, _ := strings.Cut(token, "\x00")
+		page, err := e.s3.ListMultipartUploads(ctx, &s3.ListMultipartUploadsInput{Bucket: &name, KeyMarker: optional(key), UploadIdMarker: optional(upload)})
 		if err != nil {
-			return classify(err, "ListMultipartUploads")
+			return "", false, classify(err, "ListMultipartUploads")
 		}
 		work, ctx := errgroup.WithContext(ctx)
 		work.SetLimit(deleters)
@@ -197,18 +202,16 @@ func (e *Engine) abortUploads(ctx, whole context.Context, name string, aborted *
 					return err
 				}
 				_, err := e.s3.AbortMultipartUpload(whole, &s3.AbortMultipartUploadInput{Bucket: &name, Key: u.Key, UploadId: u.UploadId})
-				if err != nil && code(err) != "NoSuchUpload" {
+				if err != nil && signed.Code(err) != "NoSuchUpload" {
 					return classify(err, "AbortMultipartUpload")
 				}
 				aborted.Add(1)
 				return nil
 			})
 		}
-		if err := work.Wait(); err != nil {
-			return err
-		}
-	}
-	return nil
+		next := aws.ToString(page.NextKeyMarker) + "\x00" + aws.ToString(page.NextUploadIdMarker)
+		return next, aws.ToBool(page.IsTruncated), work.Wait()
+	})
 }
 
 // batchSize is what S3 lists and deletes at a time, or so much that all deleters

@@ -1,14 +1,7 @@
 package bucket
 
 import (
-	"context"
-	"errors"
-	"net/http"
-	"strings"
-
-	"github.com/aws/smithy-go"
-	smithyhttp "github.com/aws/smithy-go/transport/http"
-
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 )
 
@@ -23,16 +16,11 @@ var kinds = map[string]fault.Kind{
 	"InvalidBucketState":                  fault.FailedPrecondition,
 	"AccessControlListNotSupported":       fault.FailedPrecondition,
 	"InvalidBucketAclWithObjectOwnership": fault.FailedPrecondition,
-	"RequestTimeTooSkewed":                fault.FailedPrecondition,
 	"TooManyBuckets":                      fault.LimitExceeded,
 	"QuotaExceeded":                       fault.LimitExceeded,
-	"AccessDenied":                        fault.PermissionDenied,
-	"InvalidAccessKeyId":                  fault.PermissionDenied,
-	"SignatureDoesNotMatch":               fault.PermissionDenied,
 	"AllAccessDisabled":                   fault.PermissionDenied,
 	"AccountProblem":                      fault.PermissionDenied,
 	"ExpiredToken":                        fault.PermissionDenied,
-	"UserSuspended":                       fault.PermissionDenied,
 	"InvalidArgument":                     fault.InvalidArgument,
 	"InvalidRequest":                      fault.InvalidArgument,
 	"InvalidBucketName":                   fault.InvalidArgument,
@@ -43,17 +31,6 @@ var kinds = map[string]fault.Kind{
 	"MalformedXML":                        fault.InvalidArgument,
 	"UnresolvableGrantByEmailAddress":     fault.InvalidArgument,
 	"IllegalLocationConstraintException":  fault.InvalidArgument,
-	"MethodNotAllowed":                    fault.Unsupported,
-	"NotImplemented":                      fault.Unsupported,
-	"SlowDown":                            fault.RateLimited,
-	"Throttling":                          fault.RateLimited,
-	"ThrottlingException":                 fault.RateLimited,
-	"TooManyRequests":                     fault.RateLimited,
-	"RequestLimitExceeded":                fault.RateLimited,
-	"OperationAborted":                    fault.Unavailable,
-	"RequestTimeout":                      fault.Unavailable,
-	"InternalError":                       fault.Unavailable,
-	"ServiceUnavailable":                  fault.Unavailable,
 }
 
 // cures are what to do, where the code says it.
@@ -62,82 +39,26 @@ var cures = map[string]string{
 	"BucketNotEmpty":                "it still holds objects; delete them, or let its BucketClass say onDelete: empty",
 	"VersionedBucketNotEmpty":       "it still holds versions of objects; delete them, or let its BucketClass say onDelete: empty",
 	"AccessControlListNotSupported": "ACLs are off in this bucket; let the class say objectOwnership: BucketOwnerPreferred, or leave acl and the grants out of it",
-	"RequestTimeTooSkewed":          "set the clock of the driver's node",
 	"TooManyBuckets":                "the contract's bucket limit is reached; delete a bucket or raise the limit",
 }
 
-// code is S3's own code of an error, "" if the error is not S3's answer.
-func code(err error) string {
-	if answer, ok := errors.AsType[smithy.APIError](err); ok {
-		return answer.ErrorCode()
-	}
-	return ""
-}
+// answers is how S3's refusals are read.
+var answers = signed.Table{Service: "the storage", Kinds: kinds, Cures: cures, Wrong: "check the backend's address"}
+
+// classify turns an error of the SDK into a fault; nil stays nil. Which bucket
+// it was about is for the caller to say.
+func classify(err error, operation string) error { return answers.Fault(err, operation) }
 
 // KeyRefused reports whether an error of this package says that the storage no
 // longer knows the contract's own key, as opposed to denying it something.
 func KeyRefused(err error) bool {
-	c := code(err)
+	c := signed.Code(err)
 	return c == "InvalidAccessKeyId" || c == "SignatureDoesNotMatch"
 }
 
-// classify turns an error of the SDK into a fault; nil stays nil. Which bucket
-// it was about is for the caller to say.
-func classify(err error, operation string) error {
-	if err == nil {
-		return nil
-	}
-	var answer smithy.APIError
-	var response *smithyhttp.ResponseError
-	hasStatus := errors.As(err, &response) && response.Response != nil && response.HTTPStatusCode() != 0 // 0: no answer came
-	switch {
-	case errors.As(err, &answer):
-		kind, known := kinds[answer.ErrorCode()]
-		if !known {
-			kind = kindOfStatus(response, hasStatus)
-		}
-		said := answer.ErrorCode()
-		if cure, ok := cures[said]; ok {
-			said += ": " + cure
-		} else if text := answer.ErrorMessage(); text != "" {
-			said += ": " + clip(text)
-		}
-		return fault.Wrap(kind, err, "the storage refused %s (%s)", operation, said)
-	case errors.Is(err, context.Canceled):
-		return fault.Wrap(fault.Canceled, err, "%s was given up", operation)
-	case hasStatus:
-		return fault.Wrap(kindOfStatus(response, true), err, "the storage answered %s with HTTP %d", operation, response.HTTPStatusCode())
-	}
-	return fault.Wrap(fault.Unavailable, err, "the storage does not answer %s (%s)", operation, fault.NoAnswer(err))
-}
-
-func kindOfStatus(response *smithyhttp.ResponseError, known bool) fault.Kind {
-	if !known {
-		return fault.Unavailable
-	}
-	// A bucket is gone when S3 says NoSuchBucket, not when whatever stands in
-	// front of it has no backend: every other 404 is trouble that may pass.
-	switch status := response.HTTPStatusCode(); {
-	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		return fault.PermissionDenied
-	case status == http.StatusTooManyRequests:
-		return fault.RateLimited
-	case status == http.StatusNotImplemented || status == http.StatusMethodNotAllowed:
-		return fault.Unsupported
-	case status == http.StatusConflict || status == http.StatusPreconditionFailed || status == http.StatusBadRequest:
-		return fault.FailedPrecondition // a 400 of no known code need not be the request's fault, nor be for good
-	case status >= 400:
-		return fault.Unavailable
-	}
-	return fault.Internal
-}
-
-// clip keeps a service's text short and on one line.
-func clip(s string) string {
-	const most = 200
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > most {
-		return s[:most] + "…"
-	}
-	return s
+// NotEmpty reports whether an error of this package says that a bucket holds
+// something.
+func NotEmpty(err error) bool {
+	c := signed.Code(err)
+	return c == "BucketNotEmpty" || c == "VersionedBucketNotEmpty"
 }

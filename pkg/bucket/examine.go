@@ -15,6 +15,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // Examination is what a look at a bucket has found.
@@ -80,20 +81,31 @@ type Listed struct {
 // with an error, if there is one.
 func (e *Engine) List(ctx context.Context) iter.Seq2[Listed, error] {
 	return func(yield func(Listed, error) bool) {
-		pages := s3.NewListBucketsPaginator(e.s3, &s3.ListBucketsInput{})
-		for pages.HasMorePages() {
-			page, err := pages.NextPage(ctx)
+		ended := errors.New("the caller has seen enough")
+		err := transport.Pages(transport.Listing(ctx), func(ctx context.Context, token string) (string, bool, error) {
+			page, err := e.s3.ListBuckets(ctx, &s3.ListBucketsInput{ContinuationToken: optional(token)})
 			if err != nil {
-				yield(Listed{}, classify(err, "ListBuckets"))
-				return
+				return "", false, classify(err, "ListBuckets")
 			}
 			for _, b := range page.Buckets {
 				if !yield(Listed{aws.ToString(b.Name), aws.ToTime(b.CreationDate)}, nil) {
-					return
+					return "", false, ended
 				}
 			}
+			return aws.ToString(page.ContinuationToken), aws.ToString(page.ContinuationToken) != "", nil
+		})
+		if err != nil && !errors.Is(err, ended) {
+			yield(Listed{}, err)
 		}
 	}
+}
+
+// optional is a part of a page's token; the first has none.
+func optional(token string) *string {
+	if token == "" {
+		return nil
+	}
+	return &token
 }
 
 // What notPublicACL and notPublicPolicy read, and want.

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 )
@@ -100,21 +101,22 @@ func (e *Engine) write(ctx context.Context, o option) error {
 	}
 	for wait := settleFirst; ; wait *= 2 {
 		have, err := o.read(ctx)
-		if err != nil && !fault.Is(err, fault.Unsupported) {
-			return err
-		}
-		if err == nil && have != blank && (have != o.none || o.want == o.none) {
-			e.features.learn(e.endpoint.URL, o.name, true)
-			return nil
-		}
-		if err != nil || wait > settleMost {
+		switch {
+		case fault.Is(err, fault.Unsupported) || err == nil && have == blank:
 			e.features.learn(e.endpoint.URL, o.name, false)
 			return lacks(err, o.name)
+		case err != nil:
+			return err
+		case have != o.none || o.want == o.none:
+			e.features.learn(e.endpoint.URL, o.name, true)
+			return nil
+		case wait > settleMost: // not visible yet is not missing
+			return fault.New(fault.Pending, "the storage has taken %s and does not show it yet; the call is retried until it does: if it never does, leave it out of the class", o.name)
 		}
-		select { // what was written may take a moment to be seen
+		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return fault.Wrap(fault.KindOf(ctx.Err()), ctx.Err(), "%s was written and is not there yet", o.name)
+			return fault.Wrap(fault.KindOf(ctx.Err()), ctx.Err(), "%s was written and does not show yet", o.name)
 		}
 	}
 }
@@ -125,9 +127,11 @@ func (e *Engine) write(ctx context.Context, o option) error {
 // codes below.
 const blank = "(no answer)"
 
+// A setting that does not show yet is looked for again after ever longer waits,
+// twelve seconds in all.
 const (
 	settleFirst = 50 * time.Millisecond
-	settleMost  = time.Second
+	settleMost  = 6 * time.Second
 )
 
 // probe reports, as Unsupported, what of a class the service does not have. Of
@@ -250,7 +254,7 @@ var absent = map[string]bool{
 // has sorts the answer to a read: found is false if the bucket does not have
 // the option.
 func has(err error, operation string) (found bool, _ error) {
-	if absent[code(err)] {
+	if absent[signed.Code(err)] {
 		return false, nil
 	}
 	return err == nil, classify(err, operation)

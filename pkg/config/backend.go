@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
@@ -72,10 +71,19 @@ func (b *Backend) load(from settings.Section, types Types) {
 	}
 }
 
+// Transport is how the backend is reached: the connection, and the addresses that
+// the service may name where its settings say so.
+func (b Backend) Transport() transport.Config {
+	out := b.Connection
+	if s, ok := b.Settings.(interface{ Allowed() transport.Allowed }); ok {
+		out.Allowed = s.Allowed()
+	}
+	return out
+}
+
 func checkConnection(at settings.Section, c transport.Config) {
-	const most = 10 * time.Minute
-	at.At("connectTimeout").Between(c.ConnectTimeout, 0, most)
-	at.At("answerTimeout").Between(c.AnswerTimeout, 0, most)
+	at.At("connectTimeout").Between(c.ConnectTimeout, 0, transport.AttemptTimeout)
+	at.At("answerTimeout").Between(c.AnswerTimeout, 0, transport.AttemptTimeout)
 	if c.Proxy != "" {
 		at.At("proxy").URL(c.Proxy)
 		c.Proxy = "" // what follows is about the files

@@ -21,7 +21,7 @@ func withBackend(t *testing.T, backend string) string {
 
 func TestBackendsOfEachType(t *testing.T) {
 	t.Parallel()
-	key := tokenFile(t, keyText)
+	key, token := tokenFile(t, keyText), tokenFile(t, "planted-token\n")
 	endpoints := `endpoints: [{region: r, url: "https://s3.example.com"}]`
 	for name, c := range map[string]struct{ backend, want string }{
 		"iam":                {"{type: iam, iam: {url: 'https://iam.example.com', " + endpoints + ", credentialsFile: " + key + "}}", ""},
@@ -44,6 +44,10 @@ func TestBackendsOfEachType(t *testing.T) {
 		"half a certificate": {"{type: rgw, connection: {clientCertFile: /c}, rgw: {" + endpoints + ", credentialsFile: " + key + "}}", "connection: clientCertFile and clientKeyFile go together"},
 		"no CA":              {"{type: rgw, connection: {caFile: " + key + "}, rgw: {" + endpoints + ", credentialsFile: " + key + "}}", "holds no certificate"},
 		"password for proxy": {"{type: rgw, connection: {proxy: 'http://u:hunter2@p'}, rgw: {" + endpoints + ", credentialsFile: " + key + "}}", "connection.proxy:"},
+		"long attempts":      {"{type: rgw, connection: {answerTimeout: 1m}, rgw: {" + endpoints + ", credentialsFile: " + key + "}}", "connection.answerTimeout: 1m0s is not between 0s and 20s"},
+		"addresses":          {"{type: contractapi, contractapi: {url: 'https://c.example.com', allowedEndpoints: ['https://*.s3.example.com', 'https://s3.example.com:9000', 10.0.0.0/8], tokenFile: " + token + "}}", ""},
+		"a name alone":       {"{type: contractapi, contractapi: {url: 'https://c.example.com', allowedEndpoints: [s3.example.com], tokenFile: " + token + "}}", "contractapi.allowedEndpoints: [0]: it is neither an address"},
+		"http from https":    {"{type: contractapi, contractapi: {url: 'https://c.example.com', allowedEndpoints: ['https://a.b', 'http://s3.example.com'], tokenFile: " + token + "}}", "contractapi.allowedEndpoints: [1]: it is http"},
 		"negative timeout":   {"{type: rgw, connection: {answerTimeout: -1s}, rgw: {" + endpoints + ", credentialsFile: " + key + "}}", "connection.answerTimeout:"},
 	} {
 		_, err := config.Parse([]byte(strings.Replace(withBackend(t, c.backend), "- name: main\n    {", "- {name: main, ", 1)), driver.Types())

@@ -64,10 +64,10 @@ type Provider interface {
 	// behind looks again before it leaves one out.
 	ListKeys(ctx context.Context, contract, slot string) ([]KeyInfo, error)
 
-	// RevokeKey revokes one key, or with accessKeyID "" every key of the slot
-	// and its principal. When it returns nil the storage refuses them, or does
-	// so when the service has settled. What is not there is nil too.
-	RevokeKey(ctx context.Context, contract, slot, accessKeyID string) error
+	// RevokeKey revokes one key, or every key of the slot and its principal.
+	// When it returns nil the storage refuses them, or does so when the service
+	// has settled. What is not there is nil too.
+	RevokeKey(ctx context.Context, req RevokeKeyRequest) error
 }
 
 // Acknowledger is implemented by a provider whose service hands a secret out
@@ -284,6 +284,24 @@ type IssueKeyRequest struct {
 	// service that lets the caller choose takes it as the key; elsewhere its
 	// id, which is a DNS label, is how a repeated request can be known.
 	Proposed secret.KeyPair
+}
+
+// RevokeKeyRequest says what is revoked, with what the caller knows of it, so that
+// no provider has to search for what the journal has.
+type RevokeKeyRequest struct {
+	// Contract is the contract's name, and Slot the purpose of the key.
+	Contract, Slot string
+	// AccessKeyID is the key that is revoked; "" is all of the slot.
+	AccessKeyID string
+	// Scope is what the slot's keys are limited to; nil if the caller does not
+	// know, or for the contract's own.
+	Scope *Scope
+	// Known are the access key ids that the slot is known to hold or to have been
+	// asked for.
+	Known []string
+	// Exact says that the slot holds those in Known and no other. It does not
+	// after a crash, or without a record.
+	Exact bool
 }
 
 // KeyInfo is what a service tells of a key it has issued.

@@ -17,11 +17,11 @@ type Settings interface {
 	// Secrets are the files that hold secrets, by what they are.
 	Secrets() map[string]string
 	// Open makes the provider. Files are read, and no call is made.
-	Open(r Reach) (Provider, error)
+	Open(p Parts) (Provider, error)
 }
 
-// Reach is what every provider is opened with.
-type Reach struct {
+// Parts are what every provider is opened with.
+type Parts struct {
 	// Owner is the driver's mark.
 	Owner string
 	// HTTP carries the calls.

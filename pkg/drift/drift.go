@@ -36,9 +36,19 @@ type Inspector interface {
 	InspectContract(ctx context.Context, id cosi.ContractID, repair bool) ([]provisioner.Finding, error)
 	InspectBucket(ctx context.Context, id cosi.BucketID, repair bool) ([]provisioner.Finding, error)
 	InspectAccount(ctx context.Context, id cosi.AccountID, repair bool) ([]provisioner.Finding, error)
-	// Tend ends what was begun with the key of an access. In most cases there is
-	// nothing, and no call is made.
-	Tend(ctx context.Context, id cosi.AccountID) error
+	// Tend does what is due of a record. In most cases there is nothing, and no
+	// call is made.
+	Tend(ctx context.Context, key journal.Key) error
+}
+
+// Recorder hears what was looked at.
+type Recorder interface {
+	// Looked hears of each look: at what kind of record, and how it went.
+	Looked(kind string, err error)
+	// Found hears of each finding.
+	Found(what string, repaired bool)
+	// Passed hears that everything was looked at.
+	Passed()
 }
 
 // Config says what is looked at, and who hears of it.
@@ -53,12 +63,8 @@ type Config struct {
 	Mode func(contract string) config.DriftMode
 	// Timeout bounds one look.
 	Timeout time.Duration
-	// Looked hears of each look: at what kind of record, and how it went.
-	Looked func(kind string, err error)
-	// Found hears of each finding.
-	Found func(what string, repaired bool)
-	// Passed hears that everything was looked at.
-	Passed func()
+	// Recorder hears of it.
+	Recorder Recorder
 }
 
 const (
@@ -121,7 +127,7 @@ func (r *runner) pass(ctx context.Context, s config.Drift, begin time.Time, afte
 	}
 	_ = looks.Wait()
 	if ctx.Err() == nil && whole {
-		r.Passed()
+		r.Recorder.Passed()
 		if late := time.Since(begin) - s.Interval; late > max(s.Interval/10, time.Second) {
 			log.Info("Looking for drift took longer than its interval; raise drift.callsPerSecond or drift.interval", "late", late.Round(time.Second))
 		}
@@ -168,9 +174,7 @@ func (r *runner) look(ctx context.Context, key journal.Key) {
 			}
 		}
 	}()
-	if id, err := cosi.ParseAccountID(key.ID); key.Kind == journal.Accounts && err == nil {
-		r.tend(counted, id)
-	}
+	r.tend(counted, key)
 	contract, inspect := r.inspection(key)
 	if inspect == nil || r.Mode(contract) == config.DriftOff || r.limit.Wait(ctx) != nil {
 		return
@@ -182,9 +186,9 @@ func (r *runner) look(ctx context.Context, key journal.Key) {
 	if ctx.Err() != nil && len(found) == 0 {
 		return // the driver stops
 	}
-	r.Looked(string(key.Kind), err)
+	r.Recorder.Looked(string(key.Kind), err)
 	for _, f := range found {
-		r.Found(f.What, f.Repaired)
+		r.Recorder.Found(f.What, f.Repaired)
 		values := []any{"what", f.What, "repaired", f.Repaired}
 		if f.Why != "" {
 			values = append(values, "left", f.Why)
@@ -194,18 +198,18 @@ func (r *runner) look(ctx context.Context, key journal.Key) {
 	switch fault.KindOf(err) {
 	case "":
 	case fault.Unavailable, fault.RateLimited, fault.Pending, fault.Canceled: // an outage is not told for each thing
-		log.V(2).Info("It could not be looked at whether something has changed", "reason", err)
+		log.V(2).Info("Drift check failed", "reason", err)
 	default:
-		log.Info("It could not be looked at whether something has changed", "reason", err)
+		log.Info("Drift check failed", "reason", err)
 	}
 }
 
 // tend is done in each mode: it does not look for drift, it needs the timer.
-func (r *runner) tend(ctx context.Context, id cosi.AccountID) {
+func (r *runner) tend(ctx context.Context, key journal.Key) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
-	if err := r.Inspector.Tend(ctx, id); err != nil {
-		klog.FromContext(ctx).Info("The rotation of a key could not be carried on; it is tried again", "account", id, "reason", err)
+	if err := r.Inspector.Tend(ctx, key); err != nil {
+		klog.FromContext(ctx).V(2).Info("What is due could not be done; it is tried again", string(key.Kind), key.ID, "reason", err)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/filestore"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
 )
 
@@ -60,7 +61,7 @@ func (i *inspector) InspectAccount(ctx context.Context, id cosi.AccountID, repai
 	return i.saw(ctx, id, repair)
 }
 
-func (i *inspector) Tend(context.Context, cosi.AccountID) error { return nil }
+func (i *inspector) Tend(context.Context, journal.Key) error { return nil }
 
 // world is a journal with buckets, and settings that can change.
 type world struct {
@@ -73,7 +74,7 @@ type world struct {
 
 func newWorld(t testing.TB, buckets int, s config.Drift) *world {
 	t.Helper()
-	store, err := journal.OpenFile(filepath.Join(t.TempDir(), "journal"), nil)
+	store, err := filestore.Open(t.Context(), filepath.Join(t.TempDir(), "journal"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func newWorld(t testing.TB, buckets int, s config.Drift) *world {
 		Journal: j, Inspector: w.inspector, Timeout: time.Minute,
 		Settings: func() config.Drift { return *w.settings.Load() },
 		Mode:     func(string) config.DriftMode { return w.settings.Load().Mode },
-		Looked:   func(string, error) {}, Found: func(string, bool) { w.found.Add(1) }, Passed: func() { w.passes.Add(1) },
+		Recorder: w,
 	}
 	return w
 }
@@ -250,6 +251,8 @@ func TestMemory(t *testing.T) {
 
 type silent struct{ Inspector }
 
+func (silent) Tend(context.Context, journal.Key) error { return nil }
+
 func (silent) InspectBucket(context.Context, cosi.BucketID, bool) ([]provisioner.Finding, error) {
 	return nil, nil
 }
@@ -278,3 +281,7 @@ func TestCounted(t *testing.T) {
 		t.Errorf("%d calls counted", n.Load())
 	}
 }
+
+func (w *world) Looked(string, error) {}
+func (w *world) Found(string, bool)   { w.found.Add(1) }
+func (w *world) Passed()              { w.passes.Add(1) }

@@ -17,15 +17,15 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/drift"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/site"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // newBackends makes what reaches each storage service. Files are read, and no
 // call is made.
-func newBackends(ctx context.Context, c *config.Config, m *metrics.Metrics) (map[string]provisioner.Backend, error) {
-	out := make(map[string]provisioner.Backend, len(c.Backends))
+func newBackends(ctx context.Context, c *config.Config, m *metrics.Metrics) (map[string]site.Backend, error) {
+	out := make(map[string]site.Backend, len(c.Backends))
 	for _, b := range c.Backends {
 		made, err := newBackend(ctx, b, c.Driver.Owner, m.Backend(b.Name))
 		if err != nil {
@@ -36,13 +36,13 @@ func newBackends(ctx context.Context, c *config.Config, m *metrics.Metrics) (map
 	return out, nil
 }
 
-// Providers are what speaks to each storage service, by the backends' names: for
-// tools that look at what a driver has made.
-func Providers(ctx context.Context, c *config.Config) (map[string]contract.Provider, error) {
+// Services are the storage services by the backends' names, for tools that look
+// at what a driver has made.
+func Services(ctx context.Context, c *config.Config) (map[string]*contract.Service, error) {
 	backends, err := newBackends(ctx, c, metrics.New())
-	out := make(map[string]contract.Provider, len(backends))
+	out := make(map[string]*contract.Service, len(backends))
 	for name, b := range backends {
-		out[name] = b.Provider
+		out[name] = b.Service
 	}
 	return out, err
 }
@@ -57,9 +57,9 @@ func Types() config.Types {
 	}
 }
 
-func newBackend(ctx context.Context, b config.Backend, owner string, observe func(string, error)) (provisioner.Backend, error) {
+func newBackend(ctx context.Context, b config.Backend, owner string, observe func(string, error)) (site.Backend, error) {
 	log := klog.FromContext(ctx).WithValues("backend", b.Name)
-	r := contract.Reach{Owner: owner, Observe: observe, Changed: func(what string) func(error) {
+	parts := contract.Parts{Owner: owner, Observe: observe, Changed: func(what string) func(error) {
 		return func(err error) {
 			if err != nil {
 				log.Error(err, "A file was changed and cannot be used; the driver goes on with what it held", "what", what)
@@ -71,24 +71,24 @@ func newBackend(ctx context.Context, b config.Backend, owner string, observe fun
 	if b.Connection.SkipVerify {
 		log.Info("TLS certificates of this backend are not verified: connection.insecureSkipVerify is set")
 	}
-	connection := b.Connection
-	connection.Changed = r.Changed("TLS")
+	connection := b.Transport()
+	connection.Changed = parts.Changed("TLS")
 	var err error
-	if r.HTTP, err = transport.New(connection); err != nil {
-		return provisioner.Backend{}, err
+	if parts.HTTP, err = transport.New(connection); err != nil {
+		return site.Backend{}, err
 	}
-	r.HTTP.Transport = drift.Counted(r.HTTP.Transport)
-	provider, err := b.Settings.Open(r)
+	parts.HTTP.Transport = drift.Counted(parts.HTTP.Transport)
+	provider, err := b.Settings.Open(parts)
 	if err != nil {
-		return provisioner.Backend{}, err
+		return site.Backend{}, err
 	}
 	can, features := provider.Capabilities(), &bucket.Features{}
 	deletions := rate.NewLimiter(rate.Limit(b.DeletionsPerSecond), b.DeletionsPerSecond)
-	return provisioner.Backend{
-		Provider: provider,
+	return site.Backend{
+		Service: contract.NewService(b.Name, owner, provider),
 		Engine: func(at cosi.Endpoint, key secret.KeyPair, mark string) *bucket.Engine {
 			return bucket.New(bucket.Config{
-				Endpoint: at, Key: key, Owner: mark, HTTP: r.HTTP, Observe: observe, Features: features, Deletions: deletions,
+				Endpoint: at, Key: key, Owner: mark, HTTP: parts.HTTP, Observe: observe, Features: features, Deletions: deletions,
 				OwnerNeedsPolicy: can.OwnerNeedsPolicy, TagsLater: can.TagsLater, Placements: can.Placements,
 			})
 		},

@@ -11,6 +11,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/site"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
@@ -33,7 +34,7 @@ func Check(ctx context.Context, c *config.Config, try bool, found func(Finding))
 	if err != nil {
 		return err
 	}
-	p := provisioner.New(provisioner.Config{Owner: c.Driver.Owner, Backends: backends})
+	p := provisioner.New(provisioner.Config{Backends: backends})
 	for _, b := range c.Backends {
 		if err := checkBackend(ctx, c, b, p, backends[b.Name], try, found); err != nil {
 			return err
@@ -42,9 +43,9 @@ func Check(ctx context.Context, c *config.Config, try bool, found func(Finding))
 	return nil
 }
 
-func checkBackend(ctx context.Context, c *config.Config, b config.Backend, p *provisioner.Provisioner, made provisioner.Backend, try bool, found func(Finding)) error {
+func checkBackend(ctx context.Context, c *config.Config, b config.Backend, p *provisioner.Provisioner, made site.Backend, try bool, found func(Finding)) error {
 	tell := func(what string, err error) { found(Finding{Backend: b.Name, What: what, Err: err}) }
-	err := made.Provider.Check(ctx)
+	err := made.Check(ctx)
 	switch denied := fault.Is(err, fault.PermissionDenied); {
 	case err == nil:
 		tell("answers", nil)
@@ -71,12 +72,12 @@ func checkBackend(ctx context.Context, c *config.Config, b config.Backend, p *pr
 		found(Finding{Backend: b.Name, What: "trial", Skipped: true})
 		return nil //nolint:nilerr // the failure is told
 	}
-	client, err := transport.New(b.Connection)
+	client, err := transport.New(b.Transport())
 	if err != nil {
 		return err
 	}
 	for _, step := range trial.Run(ctx, trial.Service{
-		Provider: made.Provider, Engine: made.Engine, Owner: c.Driver.Owner, Contract: trialContract(c, b), HTTP: client,
+		Service: made.Service, Engine: made.Engine, Contract: trialContract(c, b), HTTP: client,
 	}) {
 		tell("trial: "+step.What, step.Err)
 	}

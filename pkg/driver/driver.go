@@ -9,9 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
-	"net/http"
 	"os"
 	"sync"
 	"time"
@@ -21,9 +19,9 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/admin"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/drift"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/secrets"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server"
@@ -73,26 +71,22 @@ func (v Version) register(r *grpc.Server, name string, p *provisioner.Provisione
 func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	log := klog.FromContext(ctx)
 	m := metrics.New()
-	store, err := OpenJournal(ctx, c, m)
+	current, due := newLive(c), newDue(listed(c))
+	in, err := open(ctx, c, current, m, o.Socket.Dir(), due.wake)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	records := journal.New(store)
+	defer func() { err = errors.Join(err, in.close()) }()
+	p, records := in.provisioner, in.records
 	m.Live(
 		func(ctx context.Context) (int, error) { return records.Count(ctx, journal.Contracts) },
 		func(ctx context.Context) (int, error) { return records.Count(ctx, journal.Buckets) },
 		func(ctx context.Context) (int, error) { return records.Count(ctx, journal.Accounts) },
 	)
-	current := newLive(c)
-	p, err := newProvisioner(ctx, c, current, records, m)
-	if err != nil {
-		return err
-	}
 	if err := checkTerms(c, p); err != nil {
 		return err
 	}
-	ready := server.Readiness(p.Check)
+	ready := server.Readiness(log, p.Check)
 	grpcServer := server.New(log, server.Config{
 		CallTimeout: c.Driver.CallTimeout, Recorder: m, Ready: ready,
 		Register: func(r *grpc.Server) {
@@ -104,7 +98,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	httpAddress, httpDone, err := serveHTTP(ctx, cancel, o.HTTPAddress, server.HTTP(m.Handler(), ready))
+	httpAddress, httpDone, err := server.ServeHTTP(ctx, cancel, o.HTTPAddress, server.HTTP(m.Handler(), ready))
 	if err != nil {
 		return err
 	}
@@ -127,19 +121,21 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	}
 	var beside sync.WaitGroup // what is done beside serving calls
 	beside.Go(func() {
-		p.Converge(ctx, listed(c))
-		if o.ConfigFile == "" {
-			return
-		}
-		check := func(c *config.Config) error { return checkTerms(c, p) }
-		current.follow(ctx, o.ConfigFile, check, func(o outcome) { m.Reloaded(string(o)) }, func(before, now *config.Config) {
-			p.Converge(ctx, changed(before, now, p.Known()))
+		due.run(ctx, func(contracts map[cosi.ContractID]config.Terms) map[cosi.ContractID]config.Terms {
+			return p.Converge(ctx, contracts, c.Driver.CallTimeout)
 		})
 	})
+	if o.ConfigFile != "" {
+		check := func(c *config.Config) error { return checkTerms(c, p) }
+		beside.Go(func() {
+			current.follow(ctx, o.ConfigFile, check, func(o outcome) { m.Reloaded(string(o)) }, func(before, now *config.Config) {
+				due.add(changed(before, now, p.Known()))
+			})
+		})
+	}
 	beside.Go(func() {
 		drift.Run(ctx, drift.Config{
-			Journal: records, Inspector: p, Settings: current.drift, Mode: current.driftMode, Timeout: c.Driver.CallTimeout,
-			Looked: m.Looked, Found: m.Found, Passed: m.Passed,
+			Journal: records, Inspector: p, Settings: current.drift, Mode: current.driftMode, Timeout: c.Driver.CallTimeout, Recorder: m,
 		})
 	})
 	var adminErr error
@@ -147,14 +143,13 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		if adminListener == nil {
 			return
 		}
-		if adminErr = admin.Serve(ctx, adminListener, &admin.Admin{Provisioner: p, Config: current.current.Load}); adminErr != nil {
+		if adminErr = admin.Serve(ctx, adminListener, &admin.Admin{Provisioner: p, Journal: records, Config: current.current.Load}); adminErr != nil {
 			cancel() // a driver that cannot be asked is not well
 		}
 	})
 	err = grpcServer.Serve(ctx, listener, o.Grace)
 	cancel()
 	beside.Wait()
-	p.Wait()
 	log.Info("Stopped")
 	return errors.Join(err, adminErr)
 }
@@ -187,49 +182,50 @@ func Ask(ctx context.Context, c *config.Config, command admin.Command, r admin.R
 			return nil, fmt.Errorf("there is no journal to ask about: %w", err)
 		}
 	}
-	m := metrics.New()
-	store, err := OpenJournal(ctx, c, m)
+	current := newLive(c)
+	in, err := open(ctx, c, current, metrics.New(), "", func() {})
 	if err != nil {
 		return nil, fmt.Errorf("%w; a driver that runs answers commands at driver.adminSocket (%s), and none listens there", err, cmp.Or(c.Driver.AdminSocket, "which is not set"))
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	current := newLive(c)
-	p, err := newProvisioner(ctx, c, current, journal.New(store), m)
-	if err != nil {
-		return nil, err
-	}
-	defer p.Wait()
-	return (&admin.Admin{Provisioner: p, Config: current.current.Load}).Do(ctx, command, r)
+	defer func() { err = errors.Join(err, in.close()) }()
+	return (&admin.Admin{Provisioner: in.provisioner, Journal: in.records, Config: current.current.Load}).Do(ctx, command, r)
 }
 
-func newProvisioner(ctx context.Context, c *config.Config, current *live, records *journal.Journal, m *metrics.Metrics) (*provisioner.Provisioner, error) {
+// inside is what a driver and a command have in common.
+type inside struct {
+	journal     *writable
+	records     *journal.Journal
+	provisioner *provisioner.Provisioner
+}
+
+// open puts it together, for a process whose socket is in dir. taken is called
+// whenever the process has got the right to change things from another.
+func open(ctx context.Context, c *config.Config, current *live, m *metrics.Metrics, dir string, taken func()) (*inside, error) {
 	backends, err := newBackends(ctx, c, m)
 	if err != nil {
 		return nil, err
 	}
-	return provisioner.New(provisioner.Config{
-		Owner: c.Driver.Owner, Backends: backends, Terms: current.terms, Journal: records, Repaired: m.Repaired,
-		Changed: func(c provisioner.ContractChange) { m.ContractChanged(string(c)) },
-		Rotated: func(s provisioner.RotationStep) { m.Rotated(string(s)) },
-	}), nil
+	in, complete := &inside{}, make(chan struct{})
+	in.journal, err = openWritable(ctx, c, m, dir, func() {
+		<-complete
+		in.provisioner.TakenOver()
+		taken()
+	})
+	if err != nil {
+		return nil, err
+	}
+	in.records = journal.New(in.journal)
+	in.provisioner = provisioner.New(provisioner.Config{
+		Backends: backends, Terms: current.terms, Journal: in.records, Writer: in.journal, Recorder: m,
+	})
+	close(complete)
+	return in, nil
 }
 
-// Journal is an open journal.
-type Journal interface {
-	journal.Store
-	Close() error
-}
-
-// OpenJournal opens the journal where the configuration says it is. m counts
-// what it does.
-func OpenJournal(ctx context.Context, c *config.Config, m *metrics.Metrics) (Journal, error) {
-	if at := c.Journal.Secrets; at != nil {
-		return secrets.Open(ctx, at.Kubeconfig, secrets.Config{Namespace: at.Namespace, Owner: c.Driver.Owner, Wrote: m.JournalWrite, Called: m.JournalCall})
-	}
-	if _, err := os.Stat(c.Journal.File); errors.Is(err, fs.ErrNotExist) {
-		klog.FromContext(ctx).Info("There is no journal yet; beginning one. If this driver has run before, stop it and restore its journal", "file", c.Journal.File)
-	}
-	return journal.OpenFile(c.Journal.File, m.JournalWrite)
+// close waits for what is still done after the last call was answered.
+func (in *inside) close() error {
+	in.provisioner.Wait()
+	return in.journal.Close()
 }
 
 // checkTerms refuses terms that their backend cannot meet.
@@ -242,33 +238,4 @@ func checkTerms(c *config.Config, p *provisioner.Provisioner) error {
 		faults = append(faults, p.CheckTerms("on demand", c.OnDemand.Terms))
 	}
 	return errors.Join(faults...)
-}
-
-// serveHTTP answers probes and metrics until ctx ends; stop is called if the
-// listener fails, because a driver without its probes is not well.
-func serveHTTP(ctx context.Context, stop func(), address string, handler http.Handler) (string, <-chan error, error) {
-	done := make(chan error, 1)
-	if address == "" {
-		done <- nil
-		return "", done, nil
-	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return "", nil, fmt.Errorf("http endpoint: %w", err)
-	}
-	const slowClient = 10 * time.Second
-	s := &http.Server{Handler: handler, ReadHeaderTimeout: slowClient, WriteTimeout: slowClient}
-	go func() {
-		<-ctx.Done()
-		_ = s.Close() // probes have nothing to finish
-	}()
-	go func() {
-		err := s.Serve(listener)
-		if errors.Is(err, http.ErrServerClosed) {
-			err = nil
-		}
-		done <- err
-		stop()
-	}()
-	return listener.Addr().String(), done, nil
 }

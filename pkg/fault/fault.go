@@ -60,6 +60,9 @@ type Error struct {
 	Kind Kind
 	// RetryAfter is how long the service asked to wait; zero if it did not say.
 	RetryAfter time.Duration
+	// Final says that the same call would fail alike at once: it is not repeated
+	// before its caller repeats it.
+	Final bool
 
 	message string
 	cause   error
@@ -67,13 +70,13 @@ type Error struct {
 
 // New returns a fault with a formatted message.
 func New(kind Kind, format string, args ...any) *Error {
-	return &Error{Kind: kind, message: fmt.Sprintf(format, args...)}
+	return &Error{Kind: kind, message: Line(fmt.Sprintf(format, args...))}
 }
 
 // Wrap returns a fault that keeps cause for [errors.Is] and [errors.As]. The
 // cause is not part of the message: an SDK's own text carries request ids.
 func Wrap(kind Kind, cause error, format string, args ...any) *Error {
-	return &Error{Kind: kind, message: fmt.Sprintf(format, args...), cause: cause}
+	return &Error{Kind: kind, message: Line(fmt.Sprintf(format, args...)), cause: cause}
 }
 
 // Error returns the text for the user.
@@ -82,6 +85,9 @@ func (e *Error) Error() string { return e.message }
 // Unwrap returns the cause, or nil.
 func (e *Error) Unwrap() error { return e.cause }
 
+// RetryableError tells the AWS SDK what [Error.Final] tells pkg/retry.
+func (e *Error) RetryableError() bool { return !e.Final }
+
 // In puts the place a fault was met before its text and keeps its kind, which
 // for an error that is no fault is derived as [KindOf] does.
 func In(err error, format string, args ...any) error {
@@ -89,8 +95,9 @@ func In(err error, format string, args ...any) error {
 		return nil
 	}
 	out := Wrap(KindOf(err), err, "%s: %s", fmt.Sprintf(format, args...), err)
-	if f, ok := errors.AsType[*Error](err); ok {
-		out.RetryAfter = f.RetryAfter
+	var f *Error
+	if errors.As(err, &f) {
+		out.RetryAfter, out.Final = f.RetryAfter, f.Final
 	}
 	return out
 }

@@ -9,20 +9,18 @@
 // flight when a process died is found as an intent and carried on.
 //
 // The journal also proves ownership. A bucket without a record and without the
-// driver's tag belongs to somebody else. It is left alone, unless the contract's
+// driver's tag belongs to another owner. It is left alone, unless the contract's
 // terms let it be adopted.
 //
-// Two drivers can be live at once (the released sidecars' leader election
-// allows it), so a record is created only if it is absent and changed only if
-// it is still the one that was read. What a store answers a reader may be
-// behind what another driver has just written, so a reader either goes on to a
-// write, which is refused then, or asks in one of two stronger ways: with Fresh,
-// or with Sync.
+// One process at a time writes a journal. Should that fail, there is a second
+// line: a record is created only if it is absent and changed only if it is still
+// the one that was read ([ErrOvertaken]).
 package journal
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -35,40 +33,30 @@ import (
 
 // Store keeps entries durably: when a method that writes returns nil, the
 // change survives a crash of the process and of the machine. Mismatch means
-// that what stands there is somebody else's; after Unavailable, Canceled and
-// Internal nobody knows.
+// that another writer was faster; after Unavailable, Canceled and Internal the
+// outcome is unknown.
 //
-// Several processes can share a store. Each reads its own writes; what others
-// write it may see later, in the order in which it was written. After a
-// Mismatch it sees what has beaten it.
+// Several processes can share a store, of which one writes at a time. Each reads
+// its own writes; what others write it may see later.
 type Store interface {
 	// Get returns the entry of a key; NotFound if there is none.
 	Get(ctx context.Context, key Key) (Entry, error)
-	// Refresh makes Get see all that was written to a key before this call.
-	Refresh(ctx context.Context, key Key) error
-	// Sync makes all reads see what any process wrote, to any key, before this
-	// process last wrote key.
-	Sync(ctx context.Context, key Key) error
-	// Create writes a new entry; Mismatch if the key has one.
-	Create(ctx context.Context, e Entry) (Entry, error)
-	// Update replaces the entry whose Version e carries; Mismatch if it has
-	// changed or gone since.
-	Update(ctx context.Context, e Entry) (Entry, error)
+	// Index returns what the store knows of all entries. Only the store changes
+	// it. If the store is still being read, Index waits for a few seconds, and
+	// then is Unavailable.
+	Index(ctx context.Context) (*Index, error)
+	// Put writes an entry in place of the one whose Version it carries, or as a
+	// new one if that is 0, and returns its version from now on; [LostRace] if
+	// something else is there, or nothing any more.
+	Put(ctx context.Context, e Entry) (version uint64, err error)
 	// Delete removes entries: in one durable write, or one after the other in
 	// the given order, so that after a fault those at the front may be gone.
-	// One that is gone already is passed over; Mismatch if one has changed.
+	// One that is gone already is passed over; [LostRace] if one has changed.
 	Delete(ctx context.Context, entries ...Entry) error
-	// Dependents returns up to limit entries (0 = all) whose Refs name key.
-	Dependents(ctx context.Context, key Key, limit int) ([]Entry, error)
-	// Count returns how many entries of a kind there are.
-	Count(ctx context.Context, kind RecordKind) (int, error)
-	// Walk is [Journal.Walk]. It takes memory for limit places, however many
-	// entries there are.
-	Walk(ctx context.Context, after Place, limit int) ([]Place, error)
-	// All returns every entry; an error if one cannot be read.
-	All(ctx context.Context) ([]Entry, error)
 	// Check reports whether the store can be read and written now.
 	Check(ctx context.Context) error
+	// Close ends all writing.
+	Close() error
 }
 
 // RecordKind is what an entry is about.
@@ -79,6 +67,9 @@ const (
 	Contracts RecordKind = "contract"
 	Buckets   RecordKind = "bucket"
 	Accounts  RecordKind = "account"
+	// Probe is not a record: stores write it to see whether they can. An index
+	// and an import pass over one that was left behind.
+	Probe RecordKind = "probe"
 )
 
 // Key names an entry: its kind and the id of the thing.
@@ -90,17 +81,21 @@ type Key struct {
 // String returns "kind/id".
 func (k Key) String() string { return string(k.Kind) + "/" + k.ID }
 
-// Entry is a record as a store keeps it.
+// Entry is a record as stores keep it. Its JSON is the one stored form of a
+// record: in a file, in a Secret and in an export.
 type Entry struct {
 	Key Key `json:"key"`
 	// Refs are the entries that this one hangs on: a bucket on its contract,
 	// an account on its buckets. They never change.
 	Refs []Key `json:"refs,omitempty"`
-	// Value is the record in JSON. It holds secrets.
+	// Value is the record in JSON. It holds secrets. It is shared, so it
+	// is never changed in place.
 	Value json.RawMessage `json:"value"`
-	// Version is the store's, and changes with every write. It is empty in an
-	// entry that was not read from a store.
-	Version string `json:"version"`
+	// Version is the store's and grows with every write of the key. 0 is an entry
+	// that was not read from a store. In an export and in a Secret it is left out.
+	Version uint64 `json:"version,omitempty,string"`
+	// Damage says why what is stored cannot be used; nil if it can.
+	Damage error `json:"-"`
 }
 
 // Phase says how far a record's thing has come.
@@ -114,45 +109,57 @@ const (
 	Done Phase = "Done"
 )
 
+// KeyState is how far a key has come: a contract's own, or that of an access.
+// Package keys is what moves it.
+type KeyState struct {
+	Phase Phase
+	// Proposed is the pair that was written before the key was asked for. Services
+	// that let the caller choose use it as it is, others use its id to know a
+	// repeated request.
+	Proposed secret.KeyPair
+	// Issued is the key, once Done.
+	Issued secret.KeyPair
+	// IssuedAt is when Issued was written; zero in a record from before it was kept.
+	IssuedAt time.Time
+	// Rotation is the replacement of a key by Issued that has not ended; nil if
+	// there is none.
+	Rotation *Rotation
+}
+
 // Contract is the record of a contract the driver has signed.
 type Contract struct {
-	ID    cosi.ContractID
-	Phase Phase
-	// Proposed is the pair that was written before the contract's own key was
-	// asked for; services that let the caller choose use it as it is, others
-	// use its id to know a repeated request.
-	Proposed secret.KeyPair
-	// Issued is the contract's own key, once Done.
-	Issued secret.KeyPair
+	ID cosi.ContractID
+	// KeyState is of the contract's own key.
+	KeyState
 
-	entry Entry
+	version uint64 // the stored entry's; 0 if there is none
 }
 
 // Bucket is the record of a bucket the driver has made or adopted. It has no
 // phase: a bucket that is made carries the driver's mark from its first moment, so one that was made
 // and not yet recorded is known for the driver's own.
 type Bucket struct {
-	ID cosi.BucketID
-	// Spec is what its class asked for: a repeated request is compared with it.
-	Spec params.Bucket
-	// Applied is what it was configured to: Spec with what the contract laid
-	// under it then.
-	Applied params.Bucket
-	// Adopted says that somebody else made it and left it to the driver. It
+	ID cosi.BucketID `json:"-"`
+	// Requested is what its class asked for. A repeated request is compared with it.
+	Requested params.Bucket `json:"spec"`
+	// Effective is what it was configured to: Requested with the contract's
+	// defaults of that time. It is not stored if that is the same.
+	Effective params.Bucket `json:"applied,omitzero"`
+	// Adopted says that it was not made by the driver, but left to it. It
 	// carries no mark of any driver's.
-	Adopted bool
-	// Unclassed says that the driver made it, and that Spec is not its class's
+	Adopted bool `json:"adopted,omitempty"`
+	// Unclassed says that the driver made it, and that Requested is not its class's
 	// but what was said when it was found again without a record.
-	Unclassed bool
+	Unclassed bool `json:"unclassed,omitempty"`
 	// Endpoint is where it is reached.
-	Endpoint cosi.Endpoint
+	Endpoint cosi.Endpoint `json:"endpoint"`
 	// CreatedAt is when it was made or adopted.
-	CreatedAt time.Time
+	CreatedAt time.Time `json:"createdAt"`
 	// Emptying is how far its emptying has come, once it is to be deleted with
 	// what it holds; nil before. From then on no key is given to it.
-	Emptying *Emptying
+	Emptying *Emptying `json:"emptying,omitempty"`
 
-	entry Entry
+	version uint64 // the stored entry's; 0 if there is none
 }
 
 // Emptying is the progress of a deletion that takes longer than a call.
@@ -183,7 +190,7 @@ type Grant struct {
 // Rotation is how far a key's replacement has come.
 type Rotation struct {
 	// Phase is Intent as long as the new key may or may not have been issued,
-	// and Done once it is the account's.
+	// and Done once it is the access's.
 	Phase Phase
 	// Proposed is what the new key was asked for with, while Intent.
 	Proposed secret.KeyPair
@@ -197,104 +204,84 @@ type Rotation struct {
 
 // Account is the record of one access: a principal and its key.
 type Account struct {
-	ID    cosi.AccountID
-	Phase Phase
-	// Grant is what the key is limited to: Asked with what the contract laid
-	// under it when it was first asked for.
-	Grant Grant
-	// Asked is what a repeated request is compared with.
-	Asked Grant
-	// Proposed and Issued are as in Contract.
-	Proposed secret.KeyPair
-	Issued   secret.KeyPair
+	ID cosi.AccountID
+	KeyState
+	// Requested is what was asked for. A repeated request is compared with it.
+	Requested Grant
+	// Effective is what the key is limited to: Requested with the contract's
+	// defaults of the time when it was first asked for.
+	Effective Grant
 	// CreatedAt is when the intent was written.
 	CreatedAt time.Time
-	// IssuedAt is when Issued was written; zero in a record from before it was kept.
-	IssuedAt time.Time
-	// Rotation is the replacement of a key by Issued that has not ended; nil if
-	// there is none.
-	Rotation *Rotation
 
-	entry Entry
+	version uint64 // the stored entry's; 0 if there is none
 }
 
 // ExpiresAt is when the key ends by itself; zero is never. It is the same each
 // time the key is asked for.
 func (a *Account) ExpiresAt() time.Time {
-	if a.Grant.KeyLife == 0 {
+	if a.Effective.KeyLife == 0 {
 		return time.Time{}
 	}
-	return a.CreatedAt.Add(a.Grant.KeyLife).Truncate(time.Second)
+	return a.CreatedAt.Add(a.Effective.KeyLife).Truncate(time.Second)
 }
 
 // Journal reads and writes records in a Store.
-type Journal struct {
-	store Store
-	fresh bool
-}
+type Journal struct{ store Store }
 
 // New returns the journal in store.
-func New(store Store) *Journal { return &Journal{store: store} }
+func New(store Store) *Journal { return &Journal{store} }
 
-// Fresh returns a view in which Contract, Bucket and Account see all that was
-// written before they were called, by whichever process. That may cost a call
-// to a server each.
-func (j *Journal) Fresh() *Journal { return &Journal{store: j.store, fresh: true} }
-
-// Sync makes later reads see all that any process had written when this one
-// last wrote or deleted r. So two processes that each write, sync and then read
-// what the other writes cannot both miss the other.
-func (j *Journal) Sync(ctx context.Context, r Record) error { return j.store.Sync(ctx, r.stored().Key) }
-
-func (j *Journal) get(ctx context.Context, key Key) (Entry, error) {
-	if j.fresh {
-		if err := j.store.Refresh(ctx, key); err != nil {
-			return Entry{}, err
-		}
+// read reads the value of an entry into v.
+func (j *Journal) read(ctx context.Context, key Key, v any) (version uint64, err error) {
+	e, err := j.store.Get(ctx, key)
+	if err == nil {
+		err = decode(e, v)
 	}
-	return j.store.Get(ctx, key)
+	return e.Version, err
 }
 
 // Check reports whether the journal can be read and written now.
 func (j *Journal) Check(ctx context.Context) error { return j.store.Check(ctx) }
 
-// Count returns how many records of a kind there are.
+// Count returns how many records of a kind there are. It does not wait for a
+// store that is being read for the first time.
 func (j *Journal) Count(ctx context.Context, kind RecordKind) (int, error) {
-	return j.store.Count(ctx, kind)
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	index, err := j.store.Index(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return index.Count(kind, ""), nil
 }
 
 // Contract returns the record of a contract; NotFound if there is none.
 func (j *Journal) Contract(ctx context.Context, id cosi.ContractID) (*Contract, error) {
-	e, err := j.get(ctx, contractKey(id))
+	var v storedContract
+	version, err := j.read(ctx, contractKey(id), &v)
 	if err != nil {
 		return nil, err
 	}
-	var v storedContract
-	if err := decode(e, &v); err != nil {
-		return nil, err
-	}
-	return &Contract{ID: id, Phase: v.Phase, Proposed: v.Proposed.pair(), Issued: v.Issued.pair(), entry: e}, nil
+	return &Contract{ID: id, KeyState: KeyState{Phase: v.Phase, Proposed: v.Proposed.pair(), Issued: v.Issued.pair()}, version: version}, nil
 }
 
 // Bucket returns the record of a bucket; NotFound if there is none.
 func (j *Journal) Bucket(ctx context.Context, id cosi.BucketID) (*Bucket, error) {
-	e, err := j.get(ctx, bucketKey(id))
+	b := Bucket{ID: id}
+	version, err := j.read(ctx, bucketKey(id), &b)
 	if err != nil {
 		return nil, err
 	}
-	var v storedBucket
-	if err := decode(e, &v); err != nil {
-		return nil, err
+	if b.version = version; reflect.ValueOf(b.Effective).IsZero() {
+		b.Effective = b.Requested
 	}
-	if v.Applied == nil {
-		v.Applied = &v.Spec
-	}
-	return &Bucket{ID: id, Spec: v.Spec, Applied: *v.Applied, Adopted: v.Adopted, Unclassed: v.Unclassed, Endpoint: v.Endpoint, CreatedAt: v.CreatedAt, Emptying: v.Emptying, entry: e}, nil
+	return &b, nil
 }
 
 // Account returns the record of an access; NotFound if there is none.
 func (j *Journal) Account(ctx context.Context, id cosi.AccountID) (*Account, error) {
-	e, err := j.get(ctx, accountKey(id))
+	e, err := j.store.Get(ctx, accountKey(id))
 	if err != nil {
 		return nil, err
 	}
@@ -303,10 +290,11 @@ func (j *Journal) Account(ctx context.Context, id cosi.AccountID) (*Account, err
 
 // AccountsOn returns the records of every access that reaches a bucket.
 func (j *Journal) AccountsOn(ctx context.Context, id cosi.BucketID) ([]*Account, error) {
-	entries, err := j.store.Dependents(ctx, bucketKey(id), 0)
+	index, err := j.store.Index(ctx)
 	if err != nil {
 		return nil, err
 	}
+	entries := index.Dependents(bucketKey(id))
 	accounts := make([]*Account, len(entries))
 	for i, e := range entries {
 		if accounts[i], err = accountOf(e); err != nil {
@@ -316,76 +304,99 @@ func (j *Journal) AccountsOn(ctx context.Context, id cosi.BucketID) ([]*Account,
 	return accounts, nil
 }
 
-// InUse reports whether a bucket hangs on a contract.
+// InUse reports whether a contract has buckets.
 func (j *Journal) InUse(ctx context.Context, id cosi.ContractID) (bool, error) {
-	entries, err := j.store.Dependents(ctx, contractKey(id), 1)
-	return len(entries) > 0, err
+	buckets, _, err := j.Usage(ctx, id)
+	return buckets > 0, err
 }
 
-// Usage counts the buckets that hang on a contract, and the keys that hang on
-// them.
+// Usage returns how many buckets and keys of a contract there are.
 func (j *Journal) Usage(ctx context.Context, id cosi.ContractID) (buckets, keys int, err error) {
-	entries, err := j.store.Dependents(ctx, contractKey(id), 0)
+	index, err := j.store.Index(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
-	accounts := map[Key]bool{}
-	for _, e := range entries {
-		on, err := j.store.Dependents(ctx, e.Key, 0)
-		if err != nil {
-			return 0, 0, err
-		}
-		for _, a := range on {
-			accounts[a.Key] = true
-		}
+	return index.Count(Buckets, id.String()), index.Count(Accounts, id.String()), nil
+}
+
+// Walk returns the places of up to limit records that come after a place, of
+// which the zero Place is the first. None means that the walk has ended. What is
+// written or deleted during a walk may or may not be part of it.
+func (j *Journal) Walk(ctx context.Context, after Place, limit int) ([]Place, error) {
+	index, err := j.store.Index(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return len(entries), len(accounts), nil
+	return index.Walk(after, limit), nil
+}
+
+// EachContract calls do with the id of every contract that has a record, until it
+// returns an error.
+func (j *Journal) EachContract(ctx context.Context, do func(cosi.ContractID) error) error {
+	const step = 1000
+	for after := (Place{}); ; {
+		places, err := j.Walk(ctx, after, step)
+		if err != nil || len(places) == 0 {
+			return err
+		}
+		for _, p := range places {
+			if p.Key.Kind != Contracts {
+				continue
+			}
+			id, err := cosi.ParseContractID(p.Key.ID)
+			if err == nil {
+				err = do(id)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		after = places[len(places)-1]
+	}
 }
 
 // SaveContract writes a record: as a new one if it was not read from the
-// journal, over the one that was read otherwise. Mismatch means that somebody
-// else was faster, and the next read tells how.
+// journal, over the one that was read otherwise. See [ErrOvertaken].
 func (j *Journal) SaveContract(ctx context.Context, c *Contract) error {
 	v := storedContract{Phase: c.Phase, Proposed: stored(c.Proposed), Issued: stored(c.Issued)}
-	return j.save(ctx, &c.entry, contractKey(c.ID), nil, v)
+	return j.save(ctx, &c.version, contractKey(c.ID), nil, v)
 }
 
 // SaveBucket is [Journal.SaveContract] for buckets.
 func (j *Journal) SaveBucket(ctx context.Context, b *Bucket) error {
-	var applied *params.Bucket
-	if len(b.Applied.Differences(b.Spec)) > 0 {
-		applied = &b.Applied
+	v := *b
+	if len(v.Effective.Differences(v.Requested)) == 0 {
+		v.Effective = params.Bucket{}
 	}
-	v := storedBucket{Spec: b.Spec, Applied: applied, Adopted: b.Adopted, Unclassed: b.Unclassed, Endpoint: b.Endpoint, CreatedAt: b.CreatedAt, Emptying: b.Emptying}
-	return j.save(ctx, &b.entry, bucketKey(b.ID), []Key{contractKey(b.ID.ContractID)}, v)
+	return j.save(ctx, &b.version, bucketKey(b.ID), []Key{contractKey(b.ID.ContractID)}, v)
 }
 
 // SaveAccount is [Journal.SaveContract] for accesses.
 func (j *Journal) SaveAccount(ctx context.Context, a *Account) error {
 	var asked *Grant
-	if !reflect.DeepEqual(a.Asked, a.Grant) {
-		asked = &a.Asked
+	if !reflect.DeepEqual(a.Requested, a.Effective) {
+		asked = &a.Requested
 	}
-	v := storedAccount{Phase: a.Phase, Grant: a.Grant, Asked: asked, Proposed: stored(a.Proposed), Issued: stored(a.Issued), CreatedAt: a.CreatedAt, IssuedAt: a.IssuedAt}
+	v := storedAccount{Phase: a.Phase, Grant: a.Effective, Asked: asked, Proposed: stored(a.Proposed), Issued: stored(a.Issued), CreatedAt: a.CreatedAt, IssuedAt: a.IssuedAt}
 	if r := a.Rotation; r != nil {
 		v.Rotation = &storedRotation{r.Phase, stored(r.Proposed), r.Old, r.Grace, r.HandedOut}
 	}
-	refs := make([]Key, len(a.Grant.Buckets))
-	for i, b := range a.Grant.Buckets {
+	refs := make([]Key, len(a.Effective.Buckets))
+	for i, b := range a.Effective.Buckets {
 		refs[i] = bucketKey(cosi.BucketID{ContractID: a.ID.ContractID, Bucket: b.Bucket})
 	}
-	return j.save(ctx, &a.entry, accountKey(a.ID), refs, v)
+	return j.save(ctx, &a.version, accountKey(a.ID), refs, v)
 }
 
 // Record is a record that can be deleted: *Contract, *Bucket or *Account.
 type Record interface{ stored() Entry }
 
-func (c *Contract) stored() Entry { return Entry{Key: contractKey(c.ID), Version: c.entry.Version} }
-func (b *Bucket) stored() Entry   { return Entry{Key: bucketKey(b.ID), Version: b.entry.Version} }
-func (a *Account) stored() Entry  { return Entry{Key: accountKey(a.ID), Version: a.entry.Version} }
+func (c *Contract) stored() Entry { return Entry{Key: contractKey(c.ID), Version: c.version} }
+func (b *Bucket) stored() Entry   { return Entry{Key: bucketKey(b.ID), Version: b.version} }
+func (a *Account) stored() Entry  { return Entry{Key: accountKey(a.ID), Version: a.version} }
 
-// Delete removes records. Those that are gone already are passed over; Mismatch
-// means that one has changed since it was read. Not every store can remove
+// Delete removes records. Those that are gone already are passed over. See
+// [ErrOvertaken] for one that has changed since it was read. Not every store can remove
 // several at once: they go in the given order, so what hangs on another comes
 // before it, and a repeat finds what is left.
 func (j *Journal) Delete(ctx context.Context, records ...Record) error {
@@ -393,24 +404,39 @@ func (j *Journal) Delete(ctx context.Context, records ...Record) error {
 	for i, r := range records {
 		entries[i] = r.stored()
 	}
-	return j.store.Delete(ctx, entries...)
+	return overtaken(j.store.Delete(ctx, entries...))
 }
 
-func (j *Journal) save(ctx context.Context, e *Entry, key Key, refs []Key, value any) error {
+// ErrOvertaken is the cause where a record has changed since it was read: another
+// process writes the journal without the right to. Whoever is overtaken stops, and
+// changes nothing more.
+var ErrOvertaken = errors.New("another process writes the journal too")
+
+func overtaken(err error) error {
+	if fault.Is(err, fault.Mismatch) {
+		return fault.Wrap(fault.Unavailable, ErrOvertaken, "%s: a process without the journal's Lease, such as an earlier release of the driver, writes it too; stop that process, and repeat the call", err)
+	}
+	return err
+}
+
+func (j *Journal) save(ctx context.Context, version *uint64, key Key, refs []Key, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "journal record %s cannot be written as JSON", key)
 	}
-	next := Entry{Key: key, Refs: refs, Value: text, Version: e.Version}
-	write := j.store.Update
-	if e.Version == "" {
-		write = j.store.Create
+	written, err := j.store.Put(ctx, Entry{Key: key, Refs: refs, Value: text, Version: *version})
+	if err == nil {
+		*version = written
 	}
-	if next, err = write(ctx, next); err != nil {
-		return err
+	return overtaken(err)
+}
+
+// LostRace is a store's Mismatch for an entry that another writer has changed.
+func LostRace(e Entry) error {
+	if e.Version == 0 {
+		return fault.New(fault.Mismatch, "journal record %s is there already", e.Key)
 	}
-	*e = next
-	return nil
+	return fault.New(fault.Mismatch, "journal record %s has changed meanwhile", e.Key)
 }
 
 func contractKey(id cosi.ContractID) Key { return Key{Contracts, id.String()} }
@@ -429,7 +455,8 @@ func accountOf(e Entry) (*Account, error) {
 	if v.Asked == nil {
 		v.Asked = &v.Grant
 	}
-	a := &Account{ID: id, Phase: v.Phase, Grant: v.Grant, Asked: *v.Asked, Proposed: v.Proposed.pair(), Issued: v.Issued.pair(), CreatedAt: v.CreatedAt, IssuedAt: v.IssuedAt, entry: e}
+	a := &Account{ID: id, Requested: *v.Asked, Effective: v.Grant, CreatedAt: v.CreatedAt, version: e.Version,
+		KeyState: KeyState{Phase: v.Phase, Proposed: v.Proposed.pair(), Issued: v.Issued.pair(), IssuedAt: v.IssuedAt}}
 	if r := v.Rotation; r != nil {
 		a.Rotation = &Rotation{r.Phase, r.Proposed.pair(), r.Old, r.Grace, r.HandedOut}
 	}
@@ -446,15 +473,6 @@ type (
 		Phase    Phase      `json:"phase"`
 		Proposed storedPair `json:"proposed"`
 		Issued   storedPair `json:"issued,omitzero"`
-	}
-	storedBucket struct {
-		Spec      params.Bucket  `json:"spec"`
-		Applied   *params.Bucket `json:"applied,omitempty"`
-		Adopted   bool           `json:"adopted,omitempty"`
-		Unclassed bool           `json:"unclassed,omitempty"`
-		Endpoint  cosi.Endpoint  `json:"endpoint"`
-		CreatedAt time.Time      `json:"createdAt"`
-		Emptying  *Emptying      `json:"emptying,omitempty"`
 	}
 	storedAccount struct {
 		Phase     Phase           `json:"phase"`
@@ -484,6 +502,9 @@ func (p storedPair) pair() secret.KeyPair {
 }
 
 func decode(e Entry, v any) error {
+	if e.Damage != nil {
+		return e.Damage
+	}
 	if err := json.Unmarshal(e.Value, v); err != nil {
 		return fault.Wrap(fault.Internal, fmt.Errorf("decode: %w", err), "journal record %s cannot be understood; restore the journal from a backup or remove the record", e.Key)
 	}

@@ -30,13 +30,6 @@ type exportHead struct {
 	Entries int    `json:"entries"`
 }
 
-// line is any other.
-type line struct {
-	Key   Key             `json:"key"`
-	Refs  []Key           `json:"refs,omitempty"`
-	Value json.RawMessage `json:"value"`
-}
-
 // kinds are the kinds in the order in which an export has them: what others
 // hang on comes first.
 var kinds = []RecordKind{Contracts, Buckets, Accounts}
@@ -44,9 +37,13 @@ var kinds = []RecordKind{Contracts, Buckets, Accounts}
 // Export writes all entries of a store, whose driver has the given owner mark,
 // and returns how many there are.
 func Export(ctx context.Context, s Store, owner string, w io.Writer) (int, error) {
-	entries, err := s.All(ctx)
+	index, err := s.Index(ctx)
 	if err != nil {
 		return 0, err
+	}
+	entries := index.All()
+	if i := slices.IndexFunc(entries, func(e Entry) bool { return e.Damage != nil }); i >= 0 {
+		return 0, entries[i].Damage
 	}
 	slices.SortFunc(entries, func(a, b Entry) int {
 		return cmp.Or(cmp.Compare(slices.Index(kinds, a.Key.Kind), slices.Index(kinds, b.Key.Kind)), strings.Compare(a.Key.ID, b.Key.ID))
@@ -56,7 +53,8 @@ func Export(ctx context.Context, s Store, owner string, w io.Writer) (int, error
 	encoder.SetEscapeHTML(false)
 	err = encoder.Encode(exportHead{exportFormat, exportVersion, owner, len(entries)})
 	for _, e := range entries {
-		err = errors.Join(err, encoder.Encode(line{e.Key, e.Refs, e.Value}))
+		e.Version = 0
+		err = errors.Join(err, encoder.Encode(e))
 	}
 	return len(entries), errors.Join(err, out.Flush())
 }
@@ -88,7 +86,7 @@ func Import(ctx context.Context, s Store, owner string, r io.Reader) (imported, 
 		return 0, 0, otherRecords(differing)
 	}
 	for _, e := range missing {
-		_, err := s.Create(ctx, e)
+		_, err := s.Put(ctx, e)
 		if fault.Is(err, fault.Mismatch) { // a live driver has just made one
 			return imported, same, otherRecords([]string{e.Key.String()})
 		}
@@ -134,20 +132,20 @@ func readExport(owner string, r io.Reader) ([]Entry, error) {
 	var entries []Entry
 	seen := map[Key]bool{}
 	for {
-		var l line
-		err := decoder.Decode(&l)
+		var e Entry
+		err := decoder.Decode(&e)
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		e := Entry{Key: l.Key, Refs: l.Refs, Value: l.Value}
-		if err != nil || !understood(e) || seen[e.Key] {
-			return nil, bad("entry %d is damaged; export again, or take another backup", len(entries)+1)
+		if err != nil || seen[e.Key] || e.Key.Kind != Probe && !understood(e) {
+			return nil, bad("entry %d is damaged; export again, or take another backup", len(seen)+1)
 		}
-		seen[e.Key] = true
-		entries = append(entries, e)
+		if seen[e.Key] = true; e.Key.Kind != Probe {
+			entries = append(entries, e)
+		}
 	}
-	if len(entries) != h.Entries {
-		return nil, bad("it should have %d entries and has %d; export again, or take another backup", h.Entries, len(entries))
+	if len(seen) != h.Entries {
+		return nil, bad("it should have %d entries and has %d; export again, or take another backup", h.Entries, len(seen))
 	}
 	return entries, nil
 }
@@ -160,7 +158,7 @@ func understood(e Entry) bool {
 		backend, name, ok := strings.Cut(e.Key.ID, ".")
 		return ok && cosi.IsLabel(backend) && cosi.IsLabel(name) && decode(e, &v) == nil
 	case Buckets:
-		var v storedBucket
+		var v Bucket
 		_, err := cosi.ParseBucketID(e.Key.ID)
 		return err == nil && decode(e, &v) == nil
 	case Accounts:

@@ -32,6 +32,8 @@ type Metrics struct {
 	findings *prometheus.CounterVec
 	pass     prometheus.Gauge
 	rotates  *prometheus.CounterVec
+	leases   *prometheus.CounterVec
+	asked    *prometheus.CounterVec
 }
 
 const namespace = "contract_cosi"
@@ -62,7 +64,7 @@ func New() *Metrics {
 		}, []string{"call", "outcome"}),
 		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "repairs_total",
-			Help: "Things lost behind the driver's back and made anew, by what they were.",
+			Help: "Things lost behind the driver's back and brought back, by what they were.",
 		}, []string{"what"}),
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "contract_changes_total",
@@ -86,10 +88,18 @@ func New() *Metrics {
 		}),
 		rotates: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "key_rotations_total",
-			Help: "Steps of the rotation of keys: issued (the new key), handed-out (to a sidecar) and ended (the old key is revoked).",
+			Help: "Steps of the rotation of keys: issued (the new key), delivered (into the Secret) and ended (the old key is revoked).",
 		}, []string{"step"}),
+		leases: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "lease_changes_total",
+			Help: "What became of the Lease beside a journal in Secrets: taken, released (for another driver, or at a stop) or lost.",
+		}, []string{"change"}),
+		asked: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "lease_calls_total",
+			Help: "Calls tried at the Kubernetes API server for that Lease, by call and outcome.",
+		}, []string{"call", "outcome"}),
 	}
-	m.registry.MustRegister(m.rpcs, m.panics, m.backend, m.journal, m.calls, m.repairs, m.changes, m.reloads, m.looks, m.findings, m.pass, m.rotates,
+	m.registry.MustRegister(m.rpcs, m.panics, m.backend, m.journal, m.calls, m.repairs, m.changes, m.reloads, m.looks, m.findings, m.pass, m.rotates, m.leases, m.asked,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -108,6 +118,26 @@ func (m *Metrics) Live(contracts, buckets, keys func(context.Context) (int, erro
 	gauge("contracts", "Contracts in the journal.", contracts)
 	gauge("buckets", "Buckets in the journal.", buckets)
 	gauge("keys", "Keys in the journal.", keys)
+}
+
+// Writer adds a gauge of whether this driver may change things.
+func (m *Metrics) Writer(held func() bool) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "writer", Help: "1 if this driver has the Lease beside the journal, and so changes things at the storage services; 0 if not.",
+	}, func() float64 {
+		if held() {
+			return 1
+		}
+		return 0
+	}))
+}
+
+// LeaseChanged records what became of the Lease.
+func (m *Metrics) LeaseChanged(change string) { m.leases.WithLabelValues(change).Inc() }
+
+// LeaseCall records a call tried for the Lease.
+func (m *Metrics) LeaseCall(call string, err error) {
+	m.asked.WithLabelValues(call, outcome(err)).Inc()
 }
 
 // RPC records one call.

@@ -32,8 +32,7 @@ type Guard struct {
 	MaxKeyLife string `yaml:"maxKeyLife,omitempty" jsonschema:"pattern=^([1-9][0-9]*[hd])?$"`
 	// MaxBuckets and MaxKeys are how many there may be of this driver's under
 	// the contract. Unlike the contract's quota they bind the driver alone, so
-	// they hold at a service that has no such bounds. Two drivers that are live
-	// at once may each go up to the bound with what they make at one moment.
+	// they hold at a service that has no such bounds.
 	MaxBuckets *int64 `yaml:"maxBuckets,omitempty" jsonschema:"minimum=0"`
 	MaxKeys    *int64 `yaml:"maxKeys,omitempty" jsonschema:"minimum=0"`
 }

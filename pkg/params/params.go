@@ -271,7 +271,18 @@ func newTable[T any](rows []row[T]) table[T] {
 	return t
 }
 
+// What is read of a class, and how many of its faults are told: enough for any
+// that somebody wrote.
+const (
+	maxParameters = 256
+	maxValue      = 64 << 10 // bytes
+	maxFaults     = 10
+)
+
 func (t table[T]) parse(in map[string]string, out *T) []error {
+	if len(in) > maxParameters {
+		return []error{fmt.Errorf("%d parameters; at most %d are read", len(in), maxParameters)}
+	}
 	var errs []error
 	for _, r := range t.rows {
 		if _, given := in[r.Name]; r.Required && !given {
@@ -283,7 +294,10 @@ func (t table[T]) parse(in map[string]string, out *T) []error {
 		if !given {
 			continue
 		}
-		faults := r.Check.faults(value)
+		faults := []string{fmt.Sprintf("%d bytes; at most %d are read", len(value), maxValue)}
+		if len(value) <= maxValue {
+			faults = r.Check.faults(value)
+		}
 		if len(faults) == 0 {
 			if err := r.set(out, value); err != nil {
 				faults = []string{err.Error()}
@@ -313,9 +327,12 @@ func invalid(class Class, errs []error) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	texts := make([]string, len(errs))
-	for i, err := range errs {
-		texts[i] = err.Error()
+	var texts []string
+	for _, err := range errs[:min(len(errs), maxFaults)] {
+		texts = append(texts, err.Error())
+	}
+	if more := len(errs) - len(texts); more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
 	}
 	return fault.Wrap(fault.InvalidArgument, errors.Join(errs...), "%s parameters: %s", class, strings.Join(texts, "; "))
 }

@@ -2,6 +2,7 @@ package params_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"reflect"
 	"strings"
@@ -308,5 +309,44 @@ func TestRowsNameRows(t *testing.T) {
 				t.Errorf("%s speaks of %s, which is no parameter of %s", p.Name, other, p.Class)
 			}
 		}
+	}
+}
+
+// What comes over the socket may be long, and a message about it is an event's
+// text.
+func TestFaultsAreBounded(t *testing.T) {
+	t.Parallel()
+	many := func(n int) map[string]string {
+		out := map[string]string{"contract": "team-a"}
+		for i := range n - 1 {
+			out[fmt.Sprintf("unknown-%06d-%s", i, strings.Repeat("x", 100))] = "y"
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		in   map[string]string
+		says []string
+	}{
+		"three":          {many(4), []string{"unknown-000000", "unknown-000002"}},
+		"many":           {many(256), []string{"unknown-000009", "and 245 more"}},
+		"too many":       {many(200_000), []string{"200000 parameters; at most 256 are read"}},
+		"a long value":   {map[string]string{"contract": strings.Repeat("x", 1<<20)}, []string{"contract: 1048576 bytes; at most 65536 are read"}},
+		"a long list":    {map[string]string{"contract": "team-a", "grantRead": strings.Repeat("x,", 1<<15)}, []string{"grantRead: ", " more"}},
+		"a long key":     {map[string]string{"contract": "team-a", strings.Repeat("x", 1<<20): "y"}, []string{"xxx"}},
+		"not one of ten": {many(257), []string{"257 parameters"}},
+	} {
+		_, err := params.ParseBucket(c.in)
+		if !fault.Is(err, fault.InvalidArgument) || len(err.Error()) > 8000 {
+			t.Errorf("%s: %s of %d bytes: %.200s", name, fault.KindOf(err), len(err.Error()), err)
+			continue
+		}
+		for _, want := range c.says {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %q does not say %q", name, err, want)
+			}
+		}
+	}
+	if _, err := params.ParseAccess(many(200_000)); !fault.Is(err, fault.InvalidArgument) || len(err.Error()) > 8000 {
+		t.Errorf("an access: %s of %d bytes", fault.KindOf(err), len(err.Error()))
 	}
 }

@@ -8,10 +8,14 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/keys"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/lock"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/site"
 )
 
 // Orphan is something that is on one side only: at the service, or in the
@@ -40,7 +44,8 @@ const (
 	OrphanPrincipal OrphanKind = "principal"
 	// OrphanBucket: a bucket with the driver's mark that the journal does not know.
 	OrphanBucket OrphanKind = "bucket"
-	// OrphanContract: a contract with the driver's mark that the journal does not know.
+	// OrphanContract: a contract with the driver's mark that the journal does not
+	// know, or one that its terms would have cancelled with its last bucket.
 	OrphanContract OrphanKind = "contract"
 	// OrphanRecord: a record of something that is not there.
 	OrphanRecord OrphanKind = "record"
@@ -61,82 +66,103 @@ type Audit struct {
 
 // AuditContract compares what is under a contract at its service with what the
 // journal knows, in both directions. Of what seems to be on one side only the
-// other side is asked again, for certain. The error tells what could not be
-// looked at; what was found is returned with it.
+// journal is asked again, as the process that changes things and with the locks
+// that calls take. The error tells what could not be checked; what was found is
+// returned with it.
 func (p *Provisioner) AuditContract(ctx context.Context, id cosi.ContractID, a Audit) ([]Orphan, error) {
-	backend, known := p.Backends[id.Backend]
-	if !known {
-		return nil, noBackend(id)
-	}
-	record, err := p.Journal.Contract(ctx, id)
-	if err != nil && !fault.Is(err, fault.NotFound) {
+	backend, err := p.sites.At(id)
+	if err != nil {
 		return nil, err
 	}
-	have, err := p.signed(ctx, id)
-	switch {
-	case fault.Is(err, fault.NotFound):
+	record, err := p.journal.Contract(ctx, id)
+	if absentIsNil(err) != nil {
+		return nil, err
+	}
+	have, err := backend.Signed(ctx, id.Contract)
+	if fault.Is(err, fault.NotFound) {
 		return p.auditGone(ctx, id, record, a)
-	case err != nil:
+	}
+	if err != nil {
 		return nil, err
 	}
 	var found []Orphan
-	if record == nil {
-		if _, err := p.Journal.Fresh().Contract(ctx, id); fault.Is(err, fault.NotFound) {
-			found = append(found, Orphan{Kind: OrphanContract, ID: id.String(),
-				Text: "it carries this driver's mark and has no record; it is taken on again when a bucket is next made under it"})
-		}
+	add := func(more []Orphan, failed error) { found, err = append(found, more...), errors.Join(err, failed) }
+	add(p.auditUnused(ctx, id, record))
+	listed, listErr := backend.ListKeys(ctx, id.Contract, "")
+	if listErr != nil {
+		return found, errors.Join(err, listErr)
 	}
-	keys, err := backend.Provider.ListKeys(ctx, id.Contract, "")
+	add(p.auditKeys(ctx, backend, id, listed, a))
+	add(p.auditAccounts(ctx, listed, a))
+	switch {
+	case len(a.Buckets) == 0 && (record == nil || backend.Usable(have) != nil):
+	case record == nil || record.Phase != journal.Done || backend.Usable(have) != nil:
+		err = errors.Join(err, fault.New(fault.FailedPrecondition, "contract %s: its buckets cannot be checked as long as it is %s or has no key", id, have.State))
+	default:
+		add(p.auditBuckets(ctx, id, a))
+	}
+	return found, err
+}
+
+// auditUnused finds a contract that the journal does not know, or that should have
+// been cancelled.
+func (p *Provisioner) auditUnused(ctx context.Context, id cosi.ContractID, record *journal.Contract) ([]Orphan, error) {
+	text := "it has no bucket, and its terms cancel it with its last one; the driver tries again, or cancel it at the service"
+	switch terms, known := p.termsOf(id); {
+	case record == nil:
+		text = "it carries this driver's mark and has no record; it is taken on again when a bucket is next made under it"
+	case !known || terms.OnLastBucket != config.Cancel:
+		return nil, nil
+	}
+	ctx, call, err := p.begin(ctx, lock.Exclusive("contract", id))
 	if err != nil {
-		return found, err
+		return nil, err
 	}
-	atService, err := p.auditKeys(ctx, backend, id, keys, a)
-	found = append(found, atService...)
-	inJournal, journalErr := p.auditAccounts(ctx, keys, a)
-	found = append(found, inJournal...)
-	err = errors.Join(err, journalErr)
-	if record == nil || record.Phase != journal.Done || p.usable(have) != nil {
-		if len(a.Buckets) > 0 {
-			err = errors.Join(err, fault.New(fault.FailedPrecondition, "contract %s: its buckets cannot be looked at as long as it is %s or has no key", id, have.State))
-		}
-		return found, err
+	defer call.end()
+	_, err = p.journal.Contract(ctx, id)
+	if recorded := err == nil; recorded == (record == nil) || recorded && !p.unused(ctx, id) {
+		return nil, absentIsNil(err)
 	}
-	buckets, bucketErr := p.auditBuckets(ctx, id, have, a)
-	return append(found, buckets...), errors.Join(err, bucketErr)
+	return []Orphan{{Kind: OrphanContract, ID: id.String(), Text: text}}, nil
 }
 
 // auditGone is for a contract that the service does not have.
 func (p *Provisioner) auditGone(ctx context.Context, id cosi.ContractID, record *journal.Contract, a Audit) ([]Orphan, error) {
-	var found []Orphan
-	gone := func(kind journal.RecordKind, id string) {
-		found = append(found, Orphan{Kind: OrphanRecord, ID: id,
-			Text: "the " + string(kind) + " is in the journal, and its contract is gone at the service; delete the objects that use it"})
-	}
-	if record != nil && record.Phase != journal.Done && len(a.Buckets)+len(a.Accounts) == 0 { // it is just being signed
+	if record == nil && len(a.Buckets)+len(a.Accounts) == 0 {
 		return nil, nil
 	}
-	if record != nil {
-		if _, err := p.Journal.Fresh().Contract(ctx, id); fault.Is(err, fault.NotFound) { // it was just cancelled
-			return nil, nil
-		} else if err != nil {
-			return nil, err
+	ctx, call, err := p.begin(ctx, lock.Exclusive("contract", id)) // no call is signing or cancelling it
+	if err != nil {
+		return nil, err
+	}
+	defer call.end()
+	var found []Orphan
+	gone := func(kind journal.RecordKind, id string, err error) {
+		if err == nil {
+			found = append(found, Orphan{Kind: OrphanRecord, ID: id,
+				Text: "the " + string(kind) + " is in the journal, and its contract is gone at the service; delete the objects that use it"})
 		}
-		gone(journal.Contracts, id.String())
+	}
+	record, err = p.journal.Contract(ctx, id)
+	if err == nil && record.Phase == journal.Done {
+		gone(journal.Contracts, id.String(), nil)
 	}
 	for _, b := range a.Buckets {
-		gone(journal.Buckets, b.String())
+		_, err := p.journal.Bucket(ctx, b)
+		gone(journal.Buckets, b.String(), err)
 	}
 	for _, b := range a.Accounts {
-		gone(journal.Accounts, b.String())
+		_, err := p.journal.Account(ctx, b)
+		gone(journal.Accounts, b.String(), err)
 	}
 	return found, nil
 }
 
 // auditKeys finds the keys at the service that the journal does not know.
-func (p *Provisioner) auditKeys(ctx context.Context, backend Backend, id cosi.ContractID, keys []contract.KeyInfo, a Audit) (found []Orphan, err error) {
-	for _, k := range keys {
-		if k.Name != "" && !wasProposed(k.Name) {
-			continue // somebody else's
+func (p *Provisioner) auditKeys(ctx context.Context, backend site.Backend, id cosi.ContractID, listed []contract.KeyInfo, a Audit) (found []Orphan, err error) {
+	for _, k := range listed {
+		if k.Name != "" && !keys.Proposed(k.Name) {
+			continue // someone else's
 		}
 		if age := time.Since(k.CreatedAt); !k.CreatedAt.IsZero() && age < a.Grace {
 			continue
@@ -152,25 +178,25 @@ func (p *Provisioner) auditKeys(ctx context.Context, backend Backend, id cosi.Co
 	return found, nil
 }
 
-// auditKey asks the journal for certain, and keeps calls of this process on the
-// same access away meanwhile.
-func (p *Provisioner) auditKey(ctx context.Context, backend Backend, id cosi.ContractID, k contract.KeyInfo, a Audit) (*Orphan, error) {
+// auditKey judges a key, and asks again before it says anything against it.
+func (p *Provisioner) auditKey(ctx context.Context, backend site.Backend, id cosi.ContractID, k contract.KeyInfo, a Audit) (*Orphan, error) {
 	account := cosi.AccountID{ContractID: id, Account: k.Slot}
-	if known, err := p.knowsKey(ctx, p.Journal, account, k); known || err != nil {
+	if known, _, err := p.knowsKey(ctx, account, k); known || err != nil {
 		return nil, err
 	}
-	unlock, err := p.locks.acquire(ctx, shared("contract", id), exclusive("account", account))
+	ctx, call, _, err := p.beginAccess(ctx, account, p.begin)
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	known, err := p.knowsKey(ctx, p.Journal.Fresh(), account, k)
+	defer call.end()
+	known, access, err := p.knowsKey(ctx, account, k)
 	if known || err != nil {
 		return nil, err
 	}
 	o := &Orphan{Kind: OrphanKey, ID: account.String(), AccessKeyID: k.AccessKeyID, Text: "a key that the journal does not know; audit --fix revokes it"}
-	if _, err := p.Journal.Fresh().Account(ctx, account); k.Slot != cosi.ContractSlot && fault.Is(err, fault.NotFound) {
-		o.Kind, o.Text = OrphanPrincipal, "the journal knows no such access; audit --fix revokes what it holds"
+	which := k.AccessKeyID
+	if !access {
+		o.Kind, o.Text, which = OrphanPrincipal, "the journal knows no such access; audit --fix revokes what it holds", ""
 	}
 	if k.CreatedAt.IsZero() && a.Grace > 0 { // it could be of a call that is under way
 		o.Text = "the journal does not know it, and the service does not tell its age; audit --fix --grace 0s revokes it, when no call is under way"
@@ -179,12 +205,8 @@ func (p *Provisioner) auditKey(ctx context.Context, backend Backend, id cosi.Con
 	if !a.Fix {
 		return o, nil
 	}
-	which := k.AccessKeyID
-	if o.Kind == OrphanPrincipal {
-		which = ""
-	}
-	if err := backend.Provider.RevokeKey(ctx, id.Contract, k.Slot, which); err != nil {
-		return o, fault.In(err, "key %s", account)
+	if err := backend.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: id.Contract, Slot: k.Slot, AccessKeyID: which}); err != nil {
+		return o, fault.In(err, "access %s", account)
 	}
 	o.Fixed = true
 	klog.FromContext(ctx).Info("An orphan was removed at the service", "kind", o.Kind, "account", account)
@@ -192,122 +214,133 @@ func (p *Provisioner) auditKey(ctx context.Context, backend Backend, id cosi.Con
 }
 
 // knowsKey reports whether the journal knows a key, or that one of its slot may
-// be under way.
-func (p *Provisioner) knowsKey(ctx context.Context, j *journal.Journal, account cosi.AccountID, k contract.KeyInfo) (bool, error) {
+// be under way, and whether it has a record of the slot at all.
+func (p *Provisioner) knowsKey(ctx context.Context, account cosi.AccountID, k contract.KeyInfo) (known, recorded bool, err error) {
+	var state *journal.KeyState
 	if k.Slot == cosi.ContractSlot {
-		record, err := j.Contract(ctx, account.ContractID)
-		if err != nil {
-			return false, absentIsNil(err)
+		var record *journal.Contract
+		if record, err = p.journal.Contract(ctx, account.ContractID); err == nil {
+			state = &record.KeyState
 		}
-		return record.Phase != journal.Done || record.Issued.AccessKeyID == k.AccessKeyID, nil
+	} else {
+		var record *journal.Account
+		if record, err = p.journal.Account(ctx, account); err == nil {
+			state = &record.KeyState
+		}
 	}
-	record, err := j.Account(ctx, account)
 	if err != nil {
-		return false, absentIsNil(err)
+		return false, k.Slot == cosi.ContractSlot, absentIsNil(err)
 	}
-	if record.Phase != journal.Done || record.Issued.AccessKeyID == k.AccessKeyID {
-		return true, nil
-	}
-	r := record.Rotation
-	return r != nil && (r.Phase != journal.Done || r.Old == k.AccessKeyID), nil
+	r := state.Rotation
+	return state.Phase != journal.Done || state.Issued.AccessKeyID == k.AccessKeyID ||
+		r != nil && (r.Phase != journal.Done || r.Old == k.AccessKeyID), true, nil
 }
 
 // auditAccounts finds the accesses in the journal that are not whole.
-func (p *Provisioner) auditAccounts(ctx context.Context, keys []contract.KeyInfo, a Audit) (found []Orphan, err error) {
+func (p *Provisioner) auditAccounts(ctx context.Context, listed []contract.KeyInfo, a Audit) (found []Orphan, err error) {
 	for _, id := range a.Accounts {
-		wrong, err := auditAccount(ctx, p.Journal, id, keys, a.Grace)
-		if err == nil && len(wrong) > 0 { // by what is known; now for certain
-			wrong, err = auditAccount(ctx, p.Journal.Fresh(), id, keys, a.Grace)
-		}
-		if err != nil {
+		record, err := p.journal.Account(ctx, id)
+		if absentIsNil(err) != nil {
 			return found, err
 		}
-		found = append(found, wrong...)
+		if err == nil && len(p.notWhole(ctx, record, listed, a.Grace)) > 0 { // as far as is known; now for certain
+			inside, call, record, err := p.beginAccess(ctx, id, p.begin)
+			if err != nil {
+				return found, err
+			}
+			if record != nil {
+				found = append(found, p.notWhole(inside, record, listed, a.Grace)...)
+			}
+			call.end()
+		}
 	}
 	return found, nil
 }
 
-func auditAccount(ctx context.Context, j *journal.Journal, id cosi.AccountID, keys []contract.KeyInfo, grace time.Duration) (found []Orphan, err error) {
-	record, err := j.Account(ctx, id)
-	if err != nil {
-		return nil, absentIsNil(err)
-	}
+func (p *Provisioner) notWhole(ctx context.Context, record *journal.Account, listed []contract.KeyInfo, grace time.Duration) (found []Orphan) {
 	orphan := func(text string) {
-		found = append(found, Orphan{Kind: OrphanRecord, ID: id.String(), AccessKeyID: record.Issued.AccessKeyID, Text: text})
+		found = append(found, Orphan{Kind: OrphanRecord, ID: record.ID.String(), AccessKeyID: record.Issued.AccessKeyID, Text: text})
 	}
-	for _, b := range record.Grant.Buckets {
-		if _, err := j.Bucket(ctx, bucketIDOf(id, b)); fault.Is(err, fault.NotFound) {
+	for _, b := range record.Effective.Buckets {
+		if _, err := p.journal.Bucket(ctx, bucketIDOf(record.ID, b)); fault.Is(err, fault.NotFound) {
 			orphan("the access reaches bucket " + b.Bucket + ", which the journal does not know; delete its BucketAccess")
 		}
 	}
-	there := slices.ContainsFunc(keys, func(k contract.KeyInfo) bool { return k.AccessKeyID == record.Issued.AccessKeyID })
+	there := slices.ContainsFunc(listed, func(k contract.KeyInfo) bool { return k.AccessKeyID == record.Issued.AccessKeyID })
 	switch {
 	case time.Since(record.CreatedAt) < grace || time.Since(record.IssuedAt) < grace: // its key may be younger than the list
 	case record.Phase != journal.Done:
 		orphan("a grant of this access was begun and never ended; repeat it, or delete its BucketAccess")
 	case !there && !ended(record):
-		orphan("its key is gone at the service; it is issued anew when the access is asked for again, or delete its BucketAccess")
+		orphan("its key is gone at the service; another is issued when the grant call is repeated, or delete its BucketAccess")
 	}
-	return found, nil
+	return found
 }
 
 // auditBuckets finds the buckets that are on one side only.
-func (p *Provisioner) auditBuckets(ctx context.Context, id cosi.ContractID, have contract.Contract, a Audit) (found []Orphan, err error) {
+func (p *Provisioner) auditBuckets(ctx context.Context, id cosi.ContractID, a Audit) (found []Orphan, err error) {
 	missing := map[string]cosi.BucketID{}
 	for _, b := range a.Buckets {
 		missing[b.Bucket] = b
 	}
-	for _, endpoint := range have.Endpoints {
-		engine, err := p.engine(ctx, id, endpoint)
-		if err != nil {
-			return found, err
-		}
-		for b, err := range engine.List(ctx) {
-			if err != nil {
-				return found, p.explain(ctx, id, engine, fault.In(err, "contract %s", id))
-			}
-			if _, known := missing[b.Name]; known {
+	err = p.sites.Do(ctx, p.finder(id), func(s *site.Site) error {
+		for _, endpoint := range s.Endpoints {
+			engine := s.In(endpoint)
+			for b, err := range engine.List(ctx) {
+				if err != nil {
+					return fault.In(err, "contract %s", id)
+				}
 				delete(missing, b.Name)
-				continue
-			}
-			bucketID := cosi.BucketID{ContractID: id, Bucket: b.Name}
-			if _, err := sure(ctx, p.Journal, (*journal.Journal).Bucket, bucketID); !fault.Is(err, fault.NotFound) || time.Since(b.CreatedAt) < a.Grace {
-				continue
-			}
-			ours, err := engine.Ours(ctx, b.Name)
-			if err != nil && !fault.Is(err, fault.NotFound) {
-				return found, fault.In(err, "bucket %s", bucketID)
-			}
-			if ours {
-				found = append(found, Orphan{Kind: OrphanBucket, ID: bucketID.String(),
-					Text: "it carries this driver's mark and has no record; make its BucketClaim again, or delete the bucket by hand"})
+				bucketID := cosi.BucketID{ContractID: id, Bucket: b.Name}
+				if _, err := p.journal.Bucket(ctx, bucketID); !fault.Is(err, fault.NotFound) || time.Since(b.CreatedAt) < a.Grace {
+					continue
+				}
+				ours, err := engine.Ours(ctx, b.Name)
+				if absentIsNil(err) != nil {
+					return fault.In(err, "bucket %s", bucketID)
+				}
+				if !ours {
+					continue
+				}
+				o, err := p.auditBucket(ctx, bucketID, false, a.Grace,
+					Orphan{Kind: OrphanBucket, Text: "it carries this driver's mark and has no record; make its BucketClaim again, or delete the bucket by hand"})
+				if err != nil {
+					return err
+				}
+				found = append(found, o...)
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return found, err
 	}
 	for _, b := range missing {
-		o, err := p.auditLostBucket(ctx, b, a.Grace)
+		o, err := p.auditBucket(ctx, b, true, a.Grace,
+			Orphan{Kind: OrphanRecord, Text: "the bucket is gone at the service; it is re-created, empty, when its create call is repeated, or delete its BucketClaim"})
 		if err != nil {
 			return found, err
 		}
-		if o != nil {
-			found = append(found, *o)
-		}
+		found = append(found, o...)
 	}
 	return found, nil
 }
 
-// auditLostBucket asks the journal for certain, when no call of this process is
-// just deleting the bucket.
-func (p *Provisioner) auditLostBucket(ctx context.Context, id cosi.BucketID, grace time.Duration) (*Orphan, error) {
-	unlock, err := p.locks.acquire(ctx, shared("contract", id.ContractID), exclusive("bucket", id))
+// auditBucket asks the journal again whether it has a bucket, when no call is
+// making or deleting it.
+func (p *Provisioner) auditBucket(ctx context.Context, id cosi.BucketID, recorded bool, grace time.Duration, o Orphan) ([]Orphan, error) {
+	ctx, call, err := p.begin(ctx, lock.Shared("contract", id.ContractID), lock.Exclusive("bucket", id))
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	record, err := p.Journal.Fresh().Bucket(ctx, id)
-	if err != nil || time.Since(record.CreatedAt) < grace {
-		return nil, absentIsNil(err)
+	defer call.end()
+	record, err := p.journal.Bucket(ctx, id)
+	if absentIsNil(err) != nil {
+		return nil, err
 	}
-	return &Orphan{Kind: OrphanRecord, ID: id.String(),
-		Text: "the bucket is gone at the service; it is made anew, empty, when its create call is repeated, or delete its BucketClaim"}, nil
+	if (err == nil) != recorded || recorded && time.Since(record.CreatedAt) < grace {
+		return nil, nil
+	}
+	o.ID = id.String()
+	return []Orphan{o}, nil
 }

@@ -12,7 +12,10 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/keys"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/lock"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/site"
 )
 
 // Bucket is a bucket that an application can be given access to.
@@ -29,62 +32,85 @@ func (p *Provisioner) CreateBucket(ctx context.Context, name string, parameters 
 	if err != nil {
 		return Bucket{}, err
 	}
-	spec := class.applied
-	wanted := []request{shared("contract", id.ContractID), exclusive("bucket", id)}
-	unlock, err := p.locks.acquire(ctx, append(wanted, room("buckets", id.ContractID, terms.Guard.MaxBuckets)...)...)
+	b, err := p.createBucket(ctx, id, class, terms)
+	if keys.Refused(err) && !fault.Is(err, fault.Conflict) { // the contract may have been signed for this bucket alone
+		p.cancelUnused(ctx, id.ContractID, p.begin)
+	}
+	return b, err
+}
+
+func (p *Provisioner) createBucket(ctx context.Context, id cosi.BucketID, class bucketClass, terms config.Terms) (Bucket, error) {
+	ctx, call, err := p.begin(ctx, lock.Shared("contract", id.ContractID), lock.Exclusive("bucket", id))
 	if err != nil {
 		return Bucket{}, err
 	}
-	defer unlock()
-
-	record, err := p.Journal.Bucket(ctx, id)
+	defer call.end()
+	record, err := p.journal.Bucket(ctx, id)
 	if err == nil {
 		return p.createdBefore(ctx, record, class)
 	}
 	if !fault.Is(err, fault.NotFound) {
 		return Bucket{}, err
 	}
-	region, err := p.effectiveRegion(ctx, id.ContractID, terms, spec.Region)
+	spec := class.effective
+	release, err := p.guardBucket(ctx, id, terms, class, spec.Region)
 	if err != nil {
-		return Bucket{}, err
-	}
-	if err := p.guardBucket(ctx, id.ContractID, terms, class, region); err != nil {
 		return Bucket{}, fault.In(err, "bucket %s", id)
 	}
-	endpoints, err := p.openContract(ctx, id.ContractID, terms, spec.Region)
-	if err != nil {
-		return Bucket{}, err
+	defer release()
+	open := func(ctx context.Context) (*site.Site, error) {
+		return p.sites.Open(ctx, id.ContractID, terms, spec.Region)
 	}
-	endpoint, err := regionOf(endpoints, spec.Region, id.ContractID)
-	if err != nil {
-		return Bucket{}, err
-	}
-	if region != "" && region != endpoint.Region { // the contract was signed with another default
-		if err := p.guardBucket(ctx, id.ContractID, terms, class, endpoint.Region); err != nil {
-			return Bucket{}, fault.In(err, "bucket %s", id)
+	var at cosi.Endpoint
+	err = p.sites.Do(ctx, open, func(s *site.Site) (err error) {
+		if at, err = p.region(ctx, &s, spec.Region); err != nil {
+			return err
 		}
-	}
-	engine, err := p.engine(ctx, id.ContractID, endpoint)
+		if err := refusal(terms, terms.Guard.Bucket(class.given, spec, at.Region)); err != nil { // the contract was signed with another default
+			return fault.In(err, "bucket %s", id)
+		}
+		if err = s.In(at).Create(ctx, id.Bucket, spec); err != nil {
+			p.undoCreate(ctx, s.In(at), id, err)
+		}
+		return fault.In(err, "bucket %s", id)
+	})
 	if err != nil {
 		return Bucket{}, err
 	}
-	if err := engine.Create(ctx, id.Bucket, spec); err != nil {
-		p.undoCreate(ctx, engine, id, err)
-		return Bucket{}, p.explain(ctx, id.ContractID, engine, fault.In(err, "bucket %s", id))
+	// Should it not be recorded, the bucket's mark lets a repeat carry on.
+	record = &journal.Bucket{ID: id, Requested: class.requested, Effective: spec, Endpoint: at, CreatedAt: time.Now().UTC()}
+	if err := p.journal.SaveBucket(ctx, record); err != nil {
+		return Bucket{}, err
 	}
-	err = p.Journal.SaveBucket(ctx, &journal.Bucket{ID: id, Spec: class.asked, Applied: spec, Endpoint: endpoint, CreatedAt: time.Now().UTC()})
-	switch {
-	case fault.Is(err, fault.Mismatch): // another process has just recorded it
-		record, err := p.Journal.Bucket(ctx, id)
+	p.alive.add(bucketKey(id))
+	klog.FromContext(ctx).V(4).Info("Bucket created", "bucket", id)
+	return Bucket{ID: id, Endpoint: at}, nil
+}
+
+// region returns the endpoint of a region of a contract, and looks again if the
+// service did not have it when the contract was opened.
+func (p *Provisioner) region(ctx context.Context, s **site.Site, region string) (cosi.Endpoint, error) {
+	at, ok := (*s).Region(region)
+	if !ok {
+		again, err := p.sites.Refresh(ctx, *s)
 		if err != nil {
-			return Bucket{}, err
+			return at, err
 		}
-		return p.bucketOf(record), matches(record, class.asked)
-	case err != nil: // whether it is recorded is not known; the bucket's mark lets a repeat carry on
-		return Bucket{}, err
+		*s = again
+		if at, ok = again.Region(region); !ok {
+			return at, site.NoRegion(again.ID, region, again.Endpoints)
+		}
 	}
-	klog.FromContext(ctx).V(4).Info("Bucket made", "bucket", id)
-	return Bucket{ID: id, Endpoint: endpoint}, nil
+	return at, complete(at, (*s).ID)
+}
+
+// complete refuses an endpoint that applications could not be told. In v1alpha2
+// an answer without it is terminal, and what was made for it is never taken back.
+func complete(e cosi.Endpoint, id cosi.ContractID) error {
+	if e.Region == "" || e.URL == "" {
+		return fault.New(fault.Unavailable, "contract %s has an S3 endpoint without a region or an address; ask the storage service's operator", id)
+	}
+	return nil
 }
 
 // createdBefore answers a repeated create, if the bucket was made for the same
@@ -94,41 +120,33 @@ func (p *Provisioner) createdBefore(ctx context.Context, record *journal.Bucket,
 		return Bucket{}, fault.New(fault.Mismatch, "bucket %s was not made by this driver but adopted; refer to it as an existing bucket", record.ID)
 	}
 	if record.Emptying != nil {
-		return Bucket{}, fault.New(fault.Unavailable, "bucket %s is being emptied for its deletion; repeat the call when it is gone", record.ID)
+		return Bucket{}, fault.New(fault.Unavailable, "bucket %s is being emptied for its deletion; the call is retried until it is gone", record.ID)
 	}
 	if record.Unclassed { // the bucket itself says what its class was
-		looked, err := p.stillThere(ctx, record, class.asked)
+		looked, err := p.asDescribed(ctx, record, class.requested)
 		if err != nil || !looked {
 			return p.bucketOf(record), err
 		}
-		record.Spec, record.Applied, record.Unclassed = class.asked, class.asked, false
-		if err := p.Journal.SaveBucket(ctx, record); err != nil {
-			return Bucket{}, fasterElsewhere(err)
+		record.Requested, record.Effective, record.Unclassed = class.requested, class.requested, false
+		if err := p.journal.SaveBucket(ctx, record); err != nil {
+			return Bucket{}, err
 		}
 	}
-	if err := matches(record, class.asked); err != nil {
-		return Bucket{}, err
+	if differing := record.Requested.Differences(class.requested); len(differing) > 0 {
+		return Bucket{}, fault.New(fault.Mismatch, "bucket %s exists and was made with other parameters: %s differ; delete the bucket or restore its class", record.ID, strings.Join(differing, ", "))
 	}
-	return p.bucketOf(record), p.restoreBucket(ctx, record, class.applied)
-}
-
-// matches reports, as a Mismatch, how a bucket was asked for otherwise.
-func matches(record *journal.Bucket, spec params.Bucket) error {
-	if differing := record.Spec.Differences(spec); len(differing) > 0 {
-		return fault.New(fault.Mismatch, "bucket %s exists and was made with other parameters: %s differ; delete the bucket or restore its class", record.ID, strings.Join(differing, ", "))
-	}
-	return nil
+	return p.bucketOf(record), p.restoreBucket(ctx, record, class.effective)
 }
 
 func (p *Provisioner) bucketOf(record *journal.Bucket) Bucket {
-	return Bucket{ID: record.ID, Endpoint: p.current(record.ID.ContractID, record.Endpoint)}
+	return Bucket{ID: record.ID, Endpoint: p.sites.Current(record.ID.ContractID, record.Endpoint)}
 }
 
 // checkCreate reports all that can be wrong with a request before anything is made.
 func (p *Provisioner) checkCreate(name string, parameters map[string]string) (bucketClass, cosi.BucketID, config.Terms, error) {
-	terms, known := p.Terms(parameters["contract"])
+	terms, known := p.terms(parameters["contract"])
 	class, err := classUnder(terms, parameters)
-	spec := class.asked
+	spec := class.requested
 	err = join(cosi.CheckBucketName(name), err)
 	if !known && spec.Contract != "" {
 		err = join(err, noContract(spec.Contract))
@@ -146,50 +164,134 @@ func noContract(name string) error {
 	return fault.New(fault.FailedPrecondition, "contract %q is not in the driver's configuration; ask the platform's operator to add it, or correct the class", name)
 }
 
-func regionOf(endpoints []cosi.Endpoint, region string, id cosi.ContractID) (cosi.Endpoint, error) {
-	names := make([]string, len(endpoints))
-	for i, e := range endpoints {
-		if region == "" || e.Region == region {
-			return e, complete(e, id)
-		}
-		names[i] = e.Region
-	}
-	if len(endpoints) == 0 {
-		return cosi.Endpoint{}, fault.New(fault.Unavailable, "contract %s has no S3 endpoint yet", id)
-	}
-	return cosi.Endpoint{}, fault.New(fault.InvalidArgument, "BucketClass parameters: region: %q is not a region of contract %s, which has %s", region, id, strings.Join(names, ", "))
-}
-
-// complete refuses an endpoint that applications could not be told. In v1alpha2
-// an answer without it is for good, and what was made for it is never taken back.
-func complete(e cosi.Endpoint, id cosi.ContractID) error {
-	if e.Region == "" || e.URL == "" {
-		return fault.New(fault.Unavailable, "contract %s has an S3 endpoint without a region or an address; ask the storage service's operator", id)
-	}
-	return nil
-}
-
 // undoCreate takes back what a failed create has made, so that no bucket is
-// left that nobody will ever ask to delete: the v0.2.2 sidecar deletes only
+// left that no one will ever ask to delete: the v0.2.2 sidecar deletes only
 // what was made without an error. What cannot be undone carries the driver's
 // mark, and the next attempt carries on from it.
 func (p *Provisioner) undoCreate(ctx context.Context, engine *bucket.Engine, id cosi.BucketID, cause error) {
-	if fault.Is(cause, fault.Conflict) { // it is somebody else's
+	switch fault.KindOf(cause) {
+	case fault.Conflict, fault.Mismatch: // it was there before
+		return
+	case fault.Pending: // the next attempt finds it further on
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	ctx, cancel := undoing(ctx)
 	defer cancel()
-	// Another process may have made and recorded it meanwhile. One that does so
-	// between this look and the deletion loses an empty bucket, which the next
-	// repeat of its call makes anew.
-	if _, err := p.Journal.Fresh().Bucket(ctx, id); !fault.Is(err, fault.NotFound) {
-		return
-	}
 	ours, err := engine.Ours(ctx, id.Bucket)
 	if err == nil && ours {
 		err = engine.Delete(ctx, id.Bucket)
 	}
-	if err != nil && !fault.Is(err, fault.NotFound) {
+	if absentIsNil(err) != nil {
 		klog.FromContext(ctx).V(2).Info("A failed create could not be undone; the next attempt carries on", "bucket", id, "cause", cause, "err", err)
 	}
+}
+
+// restoreBucket writes what a bucket has lost of what it was made with, brings
+// it to what its class means with the contract's defaults of today, and
+// re-creates one that is gone. A sidecar that starts repeats the calls for all
+// that is live, and each is the question whether the thing is still there. What
+// cannot be looked at now is answered from the journal: a running application has
+// its Secret, and a service that is down is no reason to report it broken.
+func (p *Provisioner) restoreBucket(ctx context.Context, record *journal.Bucket, spec params.Bucket) error {
+	log := klog.FromContext(ctx).WithValues("bucket", record.ID)
+	looked, err := p.look(ctx, record, func(ctx context.Context, engine *bucket.Engine) error {
+		written, err := engine.Restore(ctx, record.ID.Bucket, spec, record.Effective)
+		asBefore := len(record.Effective.Differences(spec)) == 0
+		for _, what := range written {
+			if !asBefore {
+				log.Info("A bucket was brought to its contract's defaults", "what", what)
+				continue
+			}
+			p.recorder.Repaired(what)
+			log.Info("Something was taken from a bucket behind the driver's back; restored", "what", what)
+		}
+		return err
+	})
+	if fault.Is(err, fault.NotFound) {
+		looked, err = true, p.recreate(ctx, record, spec)
+	}
+	if err != nil || !looked {
+		return err
+	}
+	p.alive.add(bucketKey(record.ID))
+	if len(record.Effective.Differences(spec)) == 0 {
+		return nil
+	}
+	record.Effective = spec
+	return p.journal.SaveBucket(ctx, record)
+}
+
+// recreate makes a bucket that is gone again, empty, as spec says.
+func (p *Provisioner) recreate(ctx context.Context, record *journal.Bucket, spec params.Bucket) error {
+	klog.FromContext(ctx).Info("A bucket was deleted behind the driver's back, with all that it held; re-creating it", "what", "bucket", "bucket", record.ID)
+	err := p.sites.Do(ctx, p.finder(record.ID.ContractID), func(s *site.Site) error {
+		return fault.In(s.In(record.Endpoint).Create(ctx, record.ID.Bucket, spec), "bucket %s", record.ID)
+	})
+	if err == nil {
+		p.recorder.Repaired("bucket")
+	}
+	return err
+}
+
+// finder is how the contract of something that was made before is opened.
+func (p *Provisioner) finder(id cosi.ContractID) func(context.Context) (*site.Site, error) {
+	return func(ctx context.Context) (*site.Site, error) { return p.sites.Find(ctx, id) }
+}
+
+// asDescribed reports, as NotFound, that a bucket is gone, and as Mismatch that
+// it is not as spec says; looked tells whether it could be looked at. Nothing is
+// changed: whoever refers to an existing bucket wants it as it is.
+func (p *Provisioner) asDescribed(ctx context.Context, record *journal.Bucket, spec params.Bucket) (looked bool, err error) {
+	looked, err = p.look(ctx, record, func(ctx context.Context, engine *bucket.Engine) error {
+		mark, err := engine.Mark(ctx, record.ID.Bucket)
+		if err != nil {
+			return err
+		}
+		if !p.stillOurs(record, mark) {
+			return fault.New(fault.Conflict, "it no longer has the tag %s that it had; restore the tag, or delete the bucket", cosi.OwnerTag)
+		}
+		return sameAs(ctx, engine, record.ID.Bucket, spec)
+	})
+	return looked, err
+}
+
+// sameAs reports, as a Mismatch, how an existing bucket differs from what is said
+// of it.
+func sameAs(ctx context.Context, engine *bucket.Engine, name string, spec params.Bucket) error {
+	differing, err := engine.Differences(ctx, name, spec)
+	if err == nil && len(differing) > 0 {
+		return fault.New(fault.Mismatch, "it is not as its parameters say: %s differ; change the bucket, or leave these parameters out", strings.Join(differing, ", "))
+	}
+	return err
+}
+
+// stillOurs reports whether a recorded bucket has the mark that it had: the
+// driver's, or none if it was adopted. Another one's is never ours.
+func (p *Provisioner) stillOurs(record *journal.Bucket, mark string) bool {
+	return mark == p.backends[record.ID.Backend].Mark(record.ID.Contract) || mark == "" && record.Adopted
+}
+
+// look lets do look at a recorded bucket. A service that does not answer is no
+// error: looked is false then.
+func (p *Provisioner) look(ctx context.Context, record *journal.Bucket, do func(context.Context, *bucket.Engine) error) (looked bool, err error) {
+	err = p.lookAt(ctx, record, do)
+	if passing(err) {
+		klog.FromContext(ctx).Info("A bucket could not be checked; answering from the journal", "bucket", record.ID, "reason", err)
+		return false, nil
+	}
+	if fault.Is(err, fault.InvalidArgument) || fault.Is(err, fault.Unsupported) { // the service has taken it before
+		err = fault.As(fault.FailedPrecondition, err)
+	}
+	return true, err
+}
+
+// lookAt lets do look at a recorded bucket; see [site.ErrGone] for one whose
+// contract is gone.
+func (p *Provisioner) lookAt(ctx context.Context, record *journal.Bucket, do func(context.Context, *bucket.Engine) error) error {
+	id := record.ID
+	return p.sites.Look(ctx, record.Endpoint.URL, func(ctx context.Context) error {
+		return p.sites.Do(ctx, p.sites.MustFind(id.ContractID), func(s *site.Site) error {
+			return fault.In(do(ctx, s.In(record.Endpoint)), "bucket %s", id)
+		})
+	})
 }

@@ -12,7 +12,9 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/lock"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/site"
 )
 
 // DeleteBucket deletes a bucket with every key the driver gave on it, and
@@ -27,123 +29,92 @@ func (p *Provisioner) DeleteBucket(ctx context.Context, bucketID string, empties
 	if err := p.deleteBucket(ctx, id, backend, empties); err != nil {
 		return err
 	}
-	terms, known := p.Terms(id.Contract)
-	if known && terms.Backend == id.Backend && terms.OnLastBucket == config.Cancel {
-		return p.cancelUnused(ctx, id.ContractID, backend)
-	}
+	p.cancelUnused(ctx, id.ContractID, p.begin)
 	return nil
 }
 
-func (p *Provisioner) deleteBucket(ctx context.Context, id cosi.BucketID, backend Backend, empties bool) error {
-	unlock, err := p.locks.acquire(ctx, shared("contract", id.ContractID), exclusive("bucket", id))
+func (p *Provisioner) deleteBucket(ctx context.Context, id cosi.BucketID, backend site.Backend, empties bool) error {
+	ctx, call, err := p.begin(ctx, lock.Shared("contract", id.ContractID), lock.Exclusive("bucket", id))
 	if err != nil {
 		return err
 	}
-	defer unlock()
-
-	record, err := sure(ctx, p.Journal, (*journal.Journal).Bucket, id)
+	defer call.end()
+	record, err := p.journal.Bucket(ctx, id)
 	if fault.Is(err, fault.NotFound) {
-		// The process that dropped the record may have died before it looked for
-		// keys once more.
-		if err := p.revokeLate(ctx, &journal.Bucket{ID: id}, backend); err != nil {
-			return err
-		}
 		return p.deleteUnrecorded(ctx, id)
 	}
 	if err != nil {
 		return err
 	}
-	accounts, err := p.Journal.AccountsOn(ctx, id)
-	if err != nil {
-		return err
-	}
-	revoke := func() ([]journal.Record, error) {
-		var revoked []journal.Record
-		for _, a := range accounts {
-			if err := backend.Provider.RevokeKey(ctx, id.Contract, a.ID.Account, ""); err != nil {
-				return nil, fault.In(err, "bucket %s: key %s", id, a.ID)
+	empties = empties && record.Effective.OnDelete == params.Empty
+	// Keys go first where objects are deleted too, so that no application writes
+	// while the bucket is emptied. Elsewhere they outlive a refusal, because the
+	// application still needs them.
+	err = p.sites.Do(ctx, p.finder(id.ContractID), func(s *site.Site) error {
+		engine := s.In(record.Endpoint)
+		if empties || s.Capabilities().SharedBuckets {
+			// The record says that the bucket was ours. Before anything of it is
+			// deleted, so does the bucket, unless the service keeps contracts apart.
+			mark, err := engine.Mark(ctx, id.Bucket)
+			switch {
+			case fault.Is(err, fault.NotFound):
+				return nil
+			case err != nil:
+				return fault.In(err, "bucket %s", id)
+			case !p.stillOurs(record, mark):
+				return fault.New(fault.Conflict, "bucket %s no longer has the tag %s that it had; it is left alone: restore the tag, or delete the bucket by hand", id, cosi.OwnerTag)
 			}
-			revoked = append(revoked, a)
 		}
-		accounts = nil
-		return revoked, nil
-	}
-	if !empties {
-		record.Applied.OnDelete = params.Refuse
-	}
-	if err := p.deleteFromStorage(ctx, id, record, revoke); err != nil {
+		if empties {
+			revoked, err := p.revokeOn(ctx, id, backend)
+			if err == nil && len(revoked) > 0 {
+				err = p.journal.Delete(ctx, revoked...)
+			}
+			if err != nil {
+				return err
+			}
+			if err := p.empty(ctx, record, engine); err != nil {
+				return fault.In(err, "bucket %s", id)
+			}
+		}
+		p.alive.remove(bucketKey(id))
+		return fault.In(deleteOnce(ctx, engine, id.Bucket, empties), "bucket %s", id)
+	})
+	if err != nil && !fault.Is(err, fault.NotFound) && !isGone(err) { // what was under a contract that is gone is gone with it
 		return err
 	}
-	revoked, err := revoke()
+	revoked, err := p.revokeOn(ctx, id, backend)
 	if err != nil {
 		return err
 	}
-	if err := p.Journal.Delete(ctx, append(revoked, record)...); err != nil {
-		return fasterElsewhere(err)
-	}
-	return p.revokeLate(ctx, record, backend)
+	return p.journal.Delete(ctx, append(revoked, record)...)
 }
 
-// revokeLate revokes the keys to a bucket that another process gave while this
-// one was deleting it. It is called when the bucket's record is gone; an intent
-// that is written after that finds it gone.
-func (p *Provisioner) revokeLate(ctx context.Context, record *journal.Bucket, backend Backend) error {
-	if err := p.Journal.Sync(ctx, record); err != nil {
-		return err
+// deleteOnce deletes a bucket, and knows of one that was just emptied what it
+// means if it is not empty.
+func deleteOnce(ctx context.Context, engine *bucket.Engine, name string, emptied bool) error {
+	err := engine.Delete(ctx, name)
+	if emptied && bucket.NotEmpty(err) {
+		return fault.Wrap(fault.Unavailable, err, "something was written to it while it was emptied; the call is retried until it is empty")
 	}
-	accounts, err := p.Journal.AccountsOn(ctx, record.ID)
-	if err != nil {
-		return err
-	}
-	for _, a := range accounts {
-		if err := backend.Provider.RevokeKey(ctx, record.ID.Contract, a.ID.Account, ""); err != nil {
-			return fault.In(err, "bucket %s: key %s", record.ID, a.ID)
-		}
-		if err := p.Journal.Delete(ctx, a); err != nil {
-			return fasterElsewhere(err)
-		}
-	}
-	return nil
+	return err
 }
 
-// deleteFromStorage deletes the bucket at the service. Keys go first where
-// objects are deleted too, so that nobody writes while the bucket is emptied;
-// elsewhere they outlive a refusal, because the application still needs them.
-func (p *Provisioner) deleteFromStorage(ctx context.Context, id cosi.BucketID, record *journal.Bucket, revoke func() ([]journal.Record, error)) error {
-	engine, err := p.engine(ctx, id.ContractID, p.current(id.ContractID, record.Endpoint))
-	if fault.Is(err, fault.NotFound) {
-		return nil // no contract, so nothing can have been made
-	}
+// revokeOn revokes every key that reaches a bucket, and returns their records.
+func (p *Provisioner) revokeOn(ctx context.Context, id cosi.BucketID, backend site.Backend) ([]journal.Record, error) {
+	accounts, err := p.journal.AccountsOn(ctx, id)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if record.Applied.OnDelete == params.Empty {
-		// The record says that the bucket was ours. Before its objects are
-		// deleted, so does the bucket.
-		mark, err := engine.Mark(ctx, id.Bucket)
-		switch {
-		case fault.Is(err, fault.NotFound):
-			return nil
-		case err != nil:
-			return p.explainDelete(ctx, id, engine, err)
-		case !p.stillOurs(record, mark):
-			return fault.New(fault.Conflict, "bucket %s no longer has the tag %s that it had; it is not emptied: restore the tag, or empty and delete it by hand", id, cosi.OwnerTag)
+	records := make([]journal.Record, len(accounts))
+	for i, a := range accounts {
+		p.alive.remove(accountKey(a.ID))
+		if err := p.slotOf(backend, a).Revoke(ctx); err != nil {
+			return nil, fault.In(err, "bucket %s", id)
 		}
-		revoked, err := revoke()
-		if err == nil && len(revoked) > 0 {
-			err = fasterElsewhere(p.Journal.Delete(ctx, revoked...)) // a dead key must not be given again
-		}
-		if err != nil {
-			return err
-		}
-		if err := p.empty(ctx, record, engine); err != nil {
-			return p.explainDelete(ctx, id, engine, err)
-		}
+		records[i] = a
 	}
-	if err := engine.Delete(ctx, id.Bucket); err != nil {
-		return p.explainDelete(ctx, id, engine, err)
-	}
-	return nil
+	return records, nil
 }
 
 // empty empties a bucket that is to be deleted, as far as the call's time goes.
@@ -152,114 +123,92 @@ func (p *Provisioner) deleteFromStorage(ctx context.Context, id cosi.BucketID, r
 func (p *Provisioner) empty(ctx context.Context, record *journal.Bucket, engine *bucket.Engine) error {
 	if record.Emptying == nil {
 		record.Emptying = &journal.Emptying{Since: time.Now().UTC()}
-		if err := p.Journal.SaveBucket(ctx, record); err != nil {
-			return fasterElsewhere(err)
+		if err := p.journal.SaveBucket(ctx, record); err != nil {
+			return err
 		}
 	}
-	deleted, err := engine.Empty(ctx, record.ID.Bucket, record.Applied)
+	deleted, err := engine.Empty(ctx, record.ID.Bucket, record.Effective)
 	record.Emptying.Deleted += deleted
 	log := klog.FromContext(ctx).WithValues("bucket", record.ID, "deleted", record.Emptying.Deleted, "since", record.Emptying.Since)
 	if err == nil {
 		log.Info("A bucket was emptied for its deletion")
 		return nil
 	}
-	over := errors.Is(err, context.DeadlineExceeded) // and the engine leaves off before the call does
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	over := errors.Is(err, context.DeadlineExceeded) // and the engine stops before the call does
+	ctx, cancel := undoing(ctx)
 	defer cancel()
-	if saveErr := p.Journal.SaveBucket(ctx, record); saveErr != nil {
+	if saveErr := p.journal.SaveBucket(ctx, record); saveErr != nil {
 		log.V(2).Info("The progress of an emptying was not written", "err", saveErr)
 	}
 	log.Info("A bucket is not empty yet", "reason", err)
 	if over {
-		return fault.Wrap(fault.KindOf(err), err, "it is being emptied: %d versions, delete markers and uploads are deleted so far; the call is repeated for the rest", record.Emptying.Deleted)
+		return fault.Wrap(fault.KindOf(err), err, "it is being emptied: %d versions, delete markers and uploads are deleted so far; the call is retried for the rest", record.Emptying.Deleted)
 	}
 	return fault.In(err, "emptying it has stopped after %d versions, delete markers and uploads", record.Emptying.Deleted)
-}
-
-// explainDelete is explain, where a contract that is gone took its buckets with it.
-func (p *Provisioner) explainDelete(ctx context.Context, id cosi.BucketID, engine *bucket.Engine, err error) error {
-	if fault.Is(err, fault.PermissionDenied) {
-		if _, lookup := p.Backends[id.Backend].Provider.GetContract(ctx, id.Contract); fault.Is(lookup, fault.NotFound) {
-			return nil
-		}
-	}
-	return p.explain(ctx, id.ContractID, engine, fault.In(err, "bucket %s", id))
 }
 
 // deleteUnrecorded deletes a bucket that the journal does not know, if its
 // mark proves that it is the driver's.
 func (p *Provisioner) deleteUnrecorded(ctx context.Context, id cosi.BucketID) error {
-	have, err := p.signed(ctx, id.ContractID)
-	if fault.Is(err, fault.NotFound) {
+	err := p.sites.Do(ctx, p.finder(id.ContractID), func(s *site.Site) error {
+		for _, at := range s.Endpoints {
+			engine := s.In(at)
+			ours, err := engine.Ours(ctx, id.Bucket)
+			switch {
+			case fault.Is(err, fault.NotFound):
+				continue
+			case err != nil:
+				return fault.In(err, "bucket %s", id)
+			case !ours:
+				return fault.New(fault.Conflict, "bucket %s was not made by this driver; it is left alone: delete it with the contract's own key", id)
+			}
+			klog.FromContext(ctx).Info("A bucket with the driver's mark has no journal record; deleting it", "bucket", id)
+			if err := engine.Delete(ctx, id.Bucket); err != nil {
+				return fault.In(err, "bucket %s", id)
+			}
+		}
+		return nil
+	})
+	if isGone(err) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	for _, endpoint := range have.Endpoints {
-		engine, err := p.engine(ctx, id.ContractID, endpoint)
-		if fault.Is(err, fault.NotFound) {
-			return fault.New(fault.FailedPrecondition, "contract %s was signed by this driver, and the journal has no record of it; restore the journal, or delete bucket %s by hand", id.ContractID, id.Bucket)
-		}
-		if err != nil {
-			return err
-		}
-		ours, err := engine.Ours(ctx, id.Bucket)
-		switch {
-		case fault.Is(err, fault.NotFound):
-			continue
-		case err != nil:
-			return p.explainDelete(ctx, id, engine, err)
-		case !ours:
-			return fault.New(fault.Conflict, "bucket %s was not made by this driver; it is left alone: delete it with the contract's own key", id)
-		}
-		klog.FromContext(ctx).Info("A bucket with the driver's mark has no journal record; deleting it", "bucket", id)
-		if err := engine.Delete(ctx, id.Bucket); err != nil {
-			return p.explainDelete(ctx, id, engine, err)
-		}
-	}
-	return nil
+	return absentIsNil(err)
 }
 
-// cancelUnused cancels a contract under which the journal knows no bucket. The
-// bucket's deletion was synced, so of two processes that delete the last two
-// buckets one sees that there is none left. What is being made meanwhile the
-// journal cannot know of: the service is the referee. It refuses while a bucket
-// remains, whoever made it, and then the contract stays.
-func (p *Provisioner) cancelUnused(ctx context.Context, id cosi.ContractID, backend Backend) error {
-	if used, err := p.Journal.InUse(ctx, id); err != nil || used {
-		return err
+func isGone(err error) bool { return errors.Is(err, site.ErrGone) }
+
+// cancelUnused cancels a contract under which the journal knows no bucket, if its
+// terms say so. No call fails by that: what cannot be done now is done by
+// [Provisioner.Tend].
+func (p *Provisioner) cancelUnused(ctx context.Context, id cosi.ContractID, begin beginner) {
+	terms, known := p.termsOf(id)
+	if !known || terms.OnLastBucket != config.Cancel {
+		return
 	}
-	unlock, err := p.locks.acquire(ctx, exclusive("contract", id)) // nothing may be made meanwhile
-	if err != nil {
-		return err
+	if !p.unused(ctx, id) {
+		return
 	}
-	defer unlock()
-	if used, err := p.Journal.InUse(ctx, id); err != nil || used {
-		return err
-	}
-	record, err := p.Journal.Contract(ctx, id)
-	if fault.Is(err, fault.NotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	_, err = p.signed(ctx, id)
+	ctx, call, err := begin(ctx, lock.Exclusive("contract", id)) // nothing may be made meanwhile
 	if err == nil {
-		err = backend.Provider.DeleteContract(ctx, id.Contract)
+		defer call.end()
+		if !p.unused(ctx, id) {
+			return
+		}
+		err = p.sites.Cancel(ctx, id)
 	}
-	switch {
-	case fault.Is(err, fault.NotFound):
-	case fault.Is(err, fault.FailedPrecondition):
-		p.Changed(Kept)
-		klog.FromContext(ctx).Info("The contract's last bucket of this driver is gone, but the service keeps the contract", "contract", id, "reason", err)
-		return nil
-	case err != nil:
-		return err
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("A contract without buckets could not be cancelled; it is tried again later", "contract", id, "reason", err)
 	}
-	p.forget(id)
-	p.Changed(Cancelled)
-	klog.FromContext(ctx).Info("Contract cancelled with its last bucket", "contract", id)
-	return fasterElsewhere(p.Journal.Delete(ctx, record))
+}
+
+// beginner is [Provisioner.begin] or [Provisioner.beginIdle].
+type beginner func(context.Context, ...lock.Request) (context.Context, *call, error)
+
+// unused reports whether the journal has a contract, and no bucket under it.
+func (p *Provisioner) unused(ctx context.Context, id cosi.ContractID) bool {
+	if _, err := p.journal.Contract(ctx, id); err != nil {
+		return false
+	}
+	used, err := p.journal.InUse(ctx, id)
+	return err == nil && !used
 }

@@ -16,9 +16,28 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/keys"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/lock"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/site"
 )
+
+// GrantRequest asks for access to buckets.
+type GrantRequest struct {
+	// Name is the name of the access.
+	Name string
+	// Auth is how the application proves who it is.
+	Auth cosi.AuthType
+	// Parameters are those of the BucketAccessClass.
+	Parameters map[string]string
+	// Buckets are what it reaches.
+	Buckets []BucketRequest
+	// Delivers says that the answer is written to the application's Secret, also
+	// over another key. Where it is not, an answer says nothing of what the
+	// application has.
+	Delivers bool
+}
 
 // BucketRequest is one bucket of a grant.
 type BucketRequest struct {
@@ -39,104 +58,187 @@ type Access struct {
 // GrantAccess gives an access its own principal and key, limited to the
 // buckets of the request. Repeated, it returns the same key; for anything
 // else under the same name, Mismatch.
-func (p *Provisioner) GrantAccess(ctx context.Context, name string, auth cosi.AuthType, parameters map[string]string, buckets ...BucketRequest) (Access, error) {
-	id, grant, backend, err := p.checkGrant(name, auth, parameters, buckets)
+func (p *Provisioner) GrantAccess(ctx context.Context, req GrantRequest) (Access, error) {
+	id, requested, backend, err := p.checkGrant(req, req.Parameters)
 	if err != nil {
 		return Access{}, err
 	}
-	terms, _ := p.Terms(id.Contract) // a contract that is listed no more guards nothing
-	wanted := []request{shared("contract", id.ContractID)}
-	for _, b := range grant.Buckets {
-		wanted = append(wanted, shared("bucket", bucketIDOf(id, b)))
+	if err := p.takeOnAll(ctx, id, requested); err != nil {
+		return Access{}, err
 	}
-	wanted = append(wanted, exclusive("account", id))
-	unlock, err := p.locks.acquire(ctx, append(wanted, room("keys", id.ContractID, terms.Guard.MaxKeys)...)...)
+	ctx, call, err := p.begin(ctx, accessLocks(id, requested)...)
 	if err != nil {
 		return Access{}, err
 	}
-	defer unlock()
-
-	access := Access{ID: id}
-	if access.Buckets, err = p.readyBuckets(ctx, id, grant); fault.Is(err, fault.NotFound) {
-		if err = p.adoptAll(ctx, id, grant, err); err == nil {
-			access.Buckets, err = p.readyBuckets(ctx, id, grant)
+	defer call.end()
+	buckets, err := p.grantable(ctx, id, requested)
+	if err != nil {
+		return Access{}, err
+	}
+	record, err := p.journal.Account(ctx, id)
+	fresh := fault.Is(err, fault.NotFound)
+	switch {
+	case fresh:
+		var release func()
+		if record, release, err = p.intendGrant(ctx, id, requested, req); err != nil {
+			return Access{}, err
 		}
-	}
-	if err != nil {
+		defer release()
+	case err != nil:
 		return Access{}, err
+	case !reflect.DeepEqual(record.Requested, requested):
+		return Access{}, fault.New(fault.Mismatch, "access %s exists and was granted otherwise (%s differ); delete the BucketAccess and make a new one", id, strings.Join(grantDifferences(record.Requested, requested), ", "))
+	case ended(record):
+		return Access{}, fault.New(fault.FailedPrecondition, "the key of access %s has ended at %s, as its class says (keyLife); delete the BucketAccess and make a new one", id, record.ExpiresAt().UTC().Format(time.RFC3339))
 	}
-	record, fresh, err := p.intendGrant(ctx, id, grant, func() (journal.Grant, error) {
-		return p.guardedGrant(ctx, terms, name, auth, parameters, buckets)
-	})
-	if err != nil {
-		return Access{}, err
-	}
-	if end := record.ExpiresAt(); !end.IsZero() && !time.Now().Before(end) {
-		return Access{}, fault.New(fault.FailedPrecondition, "the key of access %s has ended at %s, as its class says (keyLife); delete the BucketAccess and make a new one", id, end.UTC().Format(time.RFC3339))
-	}
+	slot := p.slotOf(backend, record)
 	if record.Phase == journal.Done {
-		if err := p.replaceLostKey(ctx, backend, record); err != nil {
+		if err := p.replaceLostKey(ctx, slot, id); err != nil {
 			return Access{}, err
 		}
 	}
-	if record.Phase == journal.Done {
-		p.handOut(ctx, record)
-		access.Key = record.Issued
-		return access, nil
-	}
-
-	pair, err := p.issueKey(ctx, backend, record)
-	if err != nil {
-		if fresh {
-			p.undoIntent(ctx, backend, record, err)
+	if record.Phase != journal.Done {
+		if err := p.issueKey(ctx, call, slot, record, fresh); err != nil {
+			return Access{}, fault.In(err, "access %s", id)
 		}
-		return Access{}, fault.In(err, "access %s", id)
 	}
-	if record.Phase == journal.Done { // by another process
-		access.Key = pair
-		return access, nil
+	if req.Delivers {
+		if err := slot.Deliver(ctx); err != nil { // the old key lives longer
+			klog.FromContext(ctx).V(2).Info("The delivery of a rotated key was not recorded", "account", id, "err", err)
+		}
 	}
-	// Another process may have deleted a bucket meanwhile. It looks for keys
-	// once more after it has dropped the bucket's record: either it has seen
-	// this call's intent then, or this call sees now that the record is gone.
-	if err := p.Journal.Sync(ctx, record); err != nil {
-		return Access{}, err
+	return Access{ID: id, Key: record.Issued, Buckets: buckets}, nil
+}
+
+// accessLocks are what a call on an access holds.
+func accessLocks(id cosi.AccountID, grant journal.Grant) []lock.Request {
+	out := []lock.Request{lock.Shared("contract", id.ContractID)}
+	for _, b := range grant.Buckets {
+		out = append(out, lock.Shared("bucket", bucketIDOf(id, b)))
 	}
-	if _, err := p.readyBuckets(ctx, id, grant); fault.Is(err, fault.NotFound) {
-		return Access{}, errors.Join(err, p.takeBack(ctx, backend, record))
-	} else if err != nil {
-		return Access{}, err
+	return append(out, lock.Exclusive("access", id))
+}
+
+// slotOf is the place of an access's key.
+func (p *Provisioner) slotOf(backend site.Backend, record *journal.Account) *keys.Slot {
+	return &keys.Slot{
+		Service: backend.Service, Contract: record.ID.Contract, Name: record.ID.Account, Scope: scopeOf(record), State: &record.KeyState,
+		Save: func(ctx context.Context) error { return p.journal.SaveAccount(ctx, record) }, What: "key", Recorder: p.recorder,
 	}
-	record.Phase, record.Issued, record.IssuedAt = journal.Done, pair, time.Now().UTC()
-	if record.Rotation != nil {
-		record.Rotation.HandedOut = record.IssuedAt
+}
+
+// issueKey carries an intent on until its key can be answered.
+func (p *Provisioner) issueKey(ctx context.Context, call *call, slot *keys.Slot, record *journal.Account, fresh bool) error {
+	if err := p.allThere(ctx, record); err != nil {
+		return p.undoGrant(ctx, slot, record, fresh, err)
 	}
-	if err := p.Journal.SaveAccount(ctx, record); err != nil {
-		return p.grantedElsewhere(ctx, access, backend, err)
+	acknowledge, err := slot.Issue(ctx)
+	switch fault.KindOf(err) {
+	case "":
+		call.after(func() { acknowledge(ctx) })
+		p.alive.add(accountKey(record.ID))
+		return nil
+	case fault.InvalidArgument:
+		// The request was checked before. What the service finds wrong is the state
+		// of things, such as a bucket that is gone.
+		err = fault.As(fault.FailedPrecondition, err)
+	case fault.NotFound:
+		p.sites.Forget(record.ID.ContractID)
+		if _, lookup := p.sites.MustFind(record.ID.ContractID)(ctx); errors.Is(lookup, site.ErrGone) {
+			err = lookup
+		}
 	}
-	p.background.Go(func() { p.acknowledge(context.WithoutCancel(ctx), id.ContractID, backend, record.Proposed) })
-	access.Key = pair
-	return access, nil
+	return p.undoGrant(ctx, slot, record, fresh, err)
+}
+
+// allThere makes sure of the buckets of a grant: of one that this process has not
+// seen, a deletion that a crash has cut short may have left nothing but the record.
+func (p *Provisioner) allThere(ctx context.Context, record *journal.Account) error {
+	for _, b := range record.Effective.Buckets {
+		id := bucketIDOf(record.ID, b)
+		if p.alive.has(bucketKey(id)) {
+			continue
+		}
+		has, err := p.journal.Bucket(ctx, id)
+		if err != nil {
+			return err
+		}
+		err = p.sites.Do(ctx, p.sites.MustFind(id.ContractID), func(s *site.Site) error {
+			_, err := s.In(has.Endpoint).Mark(ctx, id.Bucket)
+			return err
+		})
+		if fault.Is(err, fault.NotFound) {
+			return fault.New(fault.NotFound, "bucket %s is gone at the storage service; delete its BucketClaim and make a new one", id)
+		}
+		if err != nil {
+			return fault.In(err, "bucket %s", id)
+		}
+		p.alive.add(bucketKey(id))
+	}
+	return nil
+}
+
+// undoGrant removes the record of a key that is refused, if this call has written
+// it. Where the outcome is open the record stays: it is what the next attempt, or
+// the bucket's deletion, finds the key by. An earlier try within the call may have
+// been done before its answer was lost, so the slot is cleared as well.
+func (p *Provisioner) undoGrant(ctx context.Context, slot *keys.Slot, record *journal.Account, fresh bool, cause error) error {
+	if !fresh || !keys.Refused(cause) {
+		return cause
+	}
+	undo, cancel := undoing(ctx)
+	defer cancel()
+	err := slot.Revoke(undo)
+	if err == nil {
+		err = p.journal.Delete(undo, record)
+	}
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("The record of a refused grant could not be removed", "account", record.ID, "err", err)
+	}
+	return cause
+}
+
+// replaceLostKey turns the record of a key that the service no longer knows
+// into an intent for another one.
+func (p *Provisioner) replaceLostKey(ctx context.Context, slot *keys.Slot, id cosi.AccountID) error {
+	held := false
+	err := p.sites.Look(ctx, "backend "+id.Backend, func(ctx context.Context) (err error) {
+		held, err = slot.Held(ctx)
+		return err
+	})
+	if err == nil && held {
+		p.alive.add(accountKey(id))
+		return nil
+	}
+	if err == nil || fault.Is(err, fault.NotFound) { // it may be that someone else has the contract now
+		p.sites.Forget(id.ContractID)
+		if _, err = p.sites.MustFind(id.ContractID)(ctx); err == nil {
+			return slot.Lose(ctx)
+		}
+		return err
+	}
+	klog.FromContext(ctx).Info("A key could not be checked; answering from the journal", "account", id, "reason", err)
+	return nil
 }
 
 // checkGrant reports all that can be wrong with a request before anything is made.
-func (p *Provisioner) checkGrant(name string, auth cosi.AuthType, parameters map[string]string, buckets []BucketRequest) (cosi.AccountID, journal.Grant, Backend, error) {
+func (p *Provisioner) checkGrant(req GrantRequest, parameters map[string]string) (cosi.AccountID, journal.Grant, site.Backend, error) {
 	class, err := params.ParseAccess(parameters)
-	err = join(cosi.CheckAccountName(name), err)
-	switch auth {
+	err = join(cosi.CheckAccountName(req.Name), err)
+	switch req.Auth {
 	case cosi.Key:
 	case cosi.ServiceAccount:
 		err = join(err, fault.New(fault.InvalidArgument, "authentication by service account (IAM) is not supported by this driver; set authenticationType: Key in the BucketAccessClass"))
 	default:
 		err = join(err, fault.New(fault.InvalidArgument, "the authentication type is missing or unknown; set authenticationType: Key in the BucketAccessClass"))
 	}
-	if len(buckets) == 0 {
+	if len(req.Buckets) == 0 {
 		err = join(err, fault.New(fault.InvalidArgument, "the access names no bucket"))
 	}
 	grant := journal.Grant{Prefixes: class.Prefixes, SourceIP: class.SourceIP, KeyLife: class.KeyLife}
-	id := cosi.AccountID{Account: name}
-	var backend Backend
-	for i, b := range buckets {
+	id := cosi.AccountID{Account: req.Name}
+	var backend site.Backend
+	for i, b := range req.Buckets {
 		bucketID, at, parseErr := p.parseBucket(b.ID)
 		if parseErr != nil {
 			err = join(err, parseErr)
@@ -162,7 +264,7 @@ func (p *Provisioner) checkGrant(name string, auth cosi.AuthType, parameters map
 	if err != nil {
 		return id, grant, backend, err
 	}
-	capabilities := backend.Provider.Capabilities()
+	capabilities := backend.Capabilities()
 	if capabilities.ScopeBy == contract.ScopeByNone {
 		err = join(err, p.checkUnlimited(id, grant))
 	}
@@ -192,26 +294,47 @@ func (p *Provisioner) checkGrant(name string, auth cosi.AuthType, parameters map
 	return id, grant, backend, err
 }
 
-// guardedGrant is what a new key gets: what was asked for, with the contract's
-// defaults under it, if its guard allows that.
-func (p *Provisioner) guardedGrant(ctx context.Context, terms config.Terms, name string, auth cosi.AuthType, parameters map[string]string, buckets []BucketRequest) (journal.Grant, error) {
-	effective := params.BucketAccessClass.Under(terms.Defaults.BucketAccessClass, parameters)
-	id, grant, _, err := p.checkGrant(name, auth, effective, buckets)
+// intendGrant writes the record of a new access: what was asked for, with the
+// contract's defaults, if its guard allows that. It counts as a key of the
+// contract until release is called.
+func (p *Provisioner) intendGrant(ctx context.Context, id cosi.AccountID, requested journal.Grant, req GrantRequest) (_ *journal.Account, release func(), err error) {
+	terms, known := p.termsOf(id.ContractID)
+	if !known { // and so says what its keys may do
+		return nil, nil, noContract(id.Contract)
+	}
+	effective, broken, err := p.guardedGrant(terms, req)
 	if err != nil {
-		return grant, fault.Wrap(fault.FailedPrecondition, err, "with the defaults of contract %s: %s", terms.Listed, err)
+		return nil, nil, err
+	}
+	if release, err = p.guardKey(ctx, id, terms, broken); err != nil {
+		return nil, nil, fault.In(err, "access %s", id)
+	}
+	record := &journal.Account{
+		ID: id, Requested: requested, Effective: effective, CreatedAt: time.Now().UTC(),
+		KeyState: journal.KeyState{Phase: journal.Intent, Proposed: keys.Propose()},
+	}
+	if err := p.journal.SaveAccount(ctx, record); err != nil {
+		release()
+		return nil, nil, err
+	}
+	return record, release, nil
+}
+
+// guardedGrant is what a new key gets, and the rules of the guard that it breaks.
+func (p *Provisioner) guardedGrant(terms config.Terms, req GrantRequest) (grant journal.Grant, broken []string, err error) {
+	effective := params.BucketAccessClass.Under(terms.Defaults.BucketAccessClass, req.Parameters)
+	_, grant, _, err = p.checkGrant(req, effective)
+	if err != nil {
+		return grant, nil, fault.Wrap(fault.FailedPrecondition, err, "with the defaults of contract %s: %s", terms.Listed, err)
 	}
 	class, err := params.ParseAccess(effective)
-	if err != nil {
-		return grant, err
-	}
 	var modes []cosi.AccessMode
 	for _, b := range grant.Buckets {
 		if !slices.Contains(modes, b.Mode) {
 			modes = append(modes, b.Mode)
 		}
 	}
-	err = p.guardKey(ctx, id.ContractID, terms, terms.Guard.Access(parameters, effective, class, modes))
-	return grant, fault.In(err, "access %s", id)
+	return grant, terms.Guard.Access(req.Parameters, effective, class, modes), err
 }
 
 // checkUnlimited is for a backend whose keys reach all of their contract: the
@@ -219,7 +342,7 @@ func (p *Provisioner) guardedGrant(ctx context.Context, terms config.Terms, name
 func (p *Provisioner) checkUnlimited(id cosi.AccountID, grant journal.Grant) error {
 	var err error
 	for _, b := range grant.Buckets {
-		if terms, known := p.Terms(id.Contract); !known || !terms.PerBucket || terms.ContractFor(b.Bucket) != id.Contract {
+		if terms, known := p.terms(id.Contract); !known || !terms.PerBucket || terms.ContractFor(b.Bucket) != id.Contract {
 			err = join(err, fault.New(fault.InvalidArgument, "backend %s cannot limit a key to a bucket, and bucket %s shares its contract; let its BucketClass name a contract whose terms say perBucket", id.Backend, bucketIDOf(id, b)))
 		}
 		if b.Mode != cosi.ReadWrite {
@@ -232,14 +355,14 @@ func (p *Provisioner) checkUnlimited(id cosi.AccountID, grant journal.Grant) err
 	return err
 }
 
-// readyBuckets looks every bucket of a grant up in the journal.
-func (p *Provisioner) readyBuckets(ctx context.Context, id cosi.AccountID, grant journal.Grant) ([]Bucket, error) {
+// grantable looks every bucket of a grant up in the journal.
+func (p *Provisioner) grantable(ctx context.Context, id cosi.AccountID, grant journal.Grant) ([]Bucket, error) {
 	out := make([]Bucket, len(grant.Buckets))
 	for i, b := range grant.Buckets {
 		bucketID := bucketIDOf(id, b)
-		record, err := sure(ctx, p.Journal, (*journal.Journal).Bucket, bucketID)
+		record, err := p.journal.Bucket(ctx, bucketID)
 		if fault.Is(err, fault.NotFound) {
-			return nil, fault.New(fault.NotFound, "bucket %s does not exist, or was not made by this driver and its contract's terms do not say adoptBuckets", bucketID)
+			return nil, notThere(bucketID)
 		}
 		if err != nil {
 			return nil, err
@@ -255,143 +378,12 @@ func (p *Provisioner) readyBuckets(ctx context.Context, id cosi.AccountID, grant
 	return out, nil
 }
 
-// intendGrant returns the record of the access: the one there is, if it is for
-// the same grant, or a fresh intent for what grant returns.
-func (p *Provisioner) intendGrant(ctx context.Context, id cosi.AccountID, asked journal.Grant, grant func() (journal.Grant, error)) (record *journal.Account, fresh bool, err error) {
-	record, err = p.Journal.Account(ctx, id)
-	if fault.Is(err, fault.NotFound) {
-		fresh = true
-		var given journal.Grant
-		if given, err = grant(); err != nil {
-			return nil, false, err
-		}
-		record = &journal.Account{ID: id, Phase: journal.Intent, Grant: given, Asked: asked, Proposed: propose(), CreatedAt: time.Now().UTC()}
-		err = p.Journal.SaveAccount(ctx, record)
-		if fault.Is(err, fault.Mismatch) { // another process has just written it
-			fresh = false
-			record, err = p.Journal.Account(ctx, id)
-		}
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	if !reflect.DeepEqual(record.Asked, asked) {
-		return nil, false, fault.New(fault.Mismatch, "access %s exists and was granted otherwise (%s differ); delete the BucketAccess and make a new one", id, strings.Join(grantDifferences(record.Asked, asked), ", "))
-	}
-	if !fresh && record.Phase != journal.Done && !repeatsKeys(p.Backends[id.Backend].Provider) {
-		// What is issued now takes the place of what another process is being
-		// given. By this write that process sees that its key is dead.
-		record.Proposed = propose()
-		err = fasterElsewhere(p.Journal.SaveAccount(ctx, record))
-	}
-	return record, fresh, err
-}
-
-// repeatsKeys reports whether a provider gives the same key again for the same
-// proposal, be it asked by two processes.
-func repeatsKeys(p contract.Provider) bool {
-	_, ok := p.(contract.Acknowledger)
-	return ok || p.Capabilities().ChosenKeys
-}
-
-// issueKey asks for the key of an intent. If the service has told its secret
-// for the last time, another process was given it and has written it down by
-// now; if not, it is lost, and nobody can use that key: a new one is proposed.
-func (p *Provisioner) issueKey(ctx context.Context, backend Backend, record *journal.Account) (secret.KeyPair, error) {
-	ask := func() (secret.KeyPair, error) {
-		pair, err := backend.Provider.IssueKey(ctx, contract.IssueKeyRequest{
-			Contract: record.ID.Contract, Slot: record.ID.Account, Scope: scopeOf(record), Proposed: record.Proposed, Keep: keptBeside(record),
-		})
-		if fault.Is(err, fault.InvalidArgument) {
-			// The request was checked before. What the service finds wrong is the
-			// state of things, such as a bucket that is gone and is made anew.
-			err = fault.As(fault.FailedPrecondition, err)
-		}
-		return pair, err
-	}
-	pair, err := ask()
-	if !fault.Is(err, fault.Mismatch) {
-		return pair, err
-	}
-	now, err := p.Journal.Fresh().Account(ctx, record.ID)
-	if err != nil {
-		return pair, err
-	}
-	*record = *now
-	if record.Phase == journal.Done {
-		return record.Issued, nil
-	}
-	record.Proposed = propose()
-	if err := p.Journal.SaveAccount(ctx, record); err != nil {
-		return pair, fasterElsewhere(err)
-	}
-	p.Repaired("key")
-	klog.FromContext(ctx).Info("The secret of a key was told and is not in the journal; issuing a new key", "account", record.ID)
-	if pair, err = ask(); fault.Is(err, fault.Mismatch) {
-		err = fault.As(fault.Unavailable, err) // told once more, and lost again: the next call has another go
-	}
-	return pair, err
-}
-
-// undoIntent removes the record of a key that the service has refused. Where
-// the outcome is open the record stays: it is what the next attempt, or the
-// bucket's deletion, finds the key by. An earlier try within the call may have
-// been done before its answer was lost, so the slot is cleared as well.
-func (p *Provisioner) undoIntent(ctx context.Context, backend Backend, record *journal.Account, cause error) {
-	switch fault.KindOf(cause) {
-	case fault.Unavailable, fault.RateLimited, fault.Pending, fault.Canceled, fault.Internal:
-		return
-	}
-	if err := p.takeBack(ctx, backend, record); err != nil {
-		klog.FromContext(ctx).V(2).Info("The record of a refused grant could not be removed", "account", record.ID, "err", err)
-	}
-}
-
-// grantedElsewhere ends a grant whose record another process has changed. It
-// read the same intent, so it was answered the same key, or its key is the one
-// that lives.
-func (p *Provisioner) grantedElsewhere(ctx context.Context, access Access, backend Backend, cause error) (Access, error) {
-	if !fault.Is(cause, fault.Mismatch) {
-		return Access{}, cause
-	}
-	record, err := p.Journal.Account(ctx, access.ID)
-	switch {
-	case err == nil && record.Phase == journal.Done:
-		access.Key = record.Issued
-		return access, nil
-	case fault.Is(err, fault.NotFound): // revoked, or its bucket deleted
-		err = backend.Provider.RevokeKey(ctx, access.ID.Contract, access.ID.Account, "")
-	}
-	return Access{}, errors.Join(fault.New(fault.Unavailable, "access %s was changed by another process meanwhile; repeat the call", access.ID), err)
-}
-
-// takeBack revokes what an access holds and drops its record.
-func (p *Provisioner) takeBack(ctx context.Context, backend Backend, record *journal.Account) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
-	defer cancel()
-	if err := backend.Provider.RevokeKey(ctx, record.ID.Contract, record.ID.Account, ""); err != nil {
-		return err
-	}
-	return p.Journal.Delete(ctx, record)
-}
-
-// acknowledge tells the service that the key is safe in the journal. The
-// application need not wait for that: if the service does not hear, it keeps
-// the secret for a repeat that never comes.
-func (p *Provisioner) acknowledge(ctx context.Context, id cosi.ContractID, backend Backend, proposed secret.KeyPair) {
-	a, ok := backend.Provider.(contract.Acknowledger)
-	if !ok {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, undoTimeout)
-	defer cancel()
-	if err := a.AcknowledgeKey(ctx, id.Contract, proposed); err != nil {
-		klog.FromContext(ctx).V(2).Info("The service was not told that a key is safe", "contract", id, "err", err)
-	}
+func notThere(id cosi.BucketID) error {
+	return fault.New(fault.NotFound, "bucket %s does not exist, or was not made by this driver and its contract's terms do not say adoptBuckets", id)
 }
 
 func scopeOf(record *journal.Account) *contract.Scope {
-	grant, scope := record.Grant, &contract.Scope{ExpiresAt: record.ExpiresAt()}
+	grant, scope := record.Effective, &contract.Scope{ExpiresAt: record.ExpiresAt()}
 	prefixes := grant.Prefixes
 	if len(prefixes) == 0 {
 		prefixes = []string{""}

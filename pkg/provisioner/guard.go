@@ -1,12 +1,15 @@
 package provisioner
 
 import (
+	"cmp"
 	"context"
 	"strings"
+	"sync"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 )
 
@@ -15,80 +18,74 @@ import (
 // changed since: to tighten it is no reason to report a running application
 // broken.
 
-// bucketClass is a BucketClass under a contract.
+// bucketClass is a BucketClass under a contract: its parameters, what they ask
+// for, and what they come to with the contract's defaults.
 type bucketClass struct {
-	// given are its parameters, asked what they say, and applied what they mean
-	// with the contract's defaults under them.
-	given          map[string]string
-	asked, applied params.Bucket
+	given                map[string]string
+	requested, effective params.Bucket
 }
 
 // classUnder reads a BucketClass. A class that only the defaults make wrong is
 // the platform's fault and the class's, and can be put right at either.
 func classUnder(terms config.Terms, given map[string]string) (bucketClass, error) {
-	asked, err := params.ParseBucket(given)
+	requested, err := params.ParseBucket(given)
 	if err != nil {
-		return bucketClass{given: given, asked: asked}, err
+		return bucketClass{given: given, requested: requested}, err
 	}
-	applied, err := params.ParseBucket(params.BucketClass.Under(terms.Defaults.BucketClass, given))
+	effective, err := params.ParseBucket(params.BucketClass.Under(terms.Defaults.BucketClass, given))
 	if err != nil {
 		err = fault.Wrap(fault.FailedPrecondition, err, "with the defaults of contract %s: %s", terms.Listed, err)
 	}
-	return bucketClass{given: given, asked: asked, applied: applied}, err
+	return bucketClass{given: given, requested: requested, effective: effective}, err
 }
 
-// effectiveRegion is where a bucket of a class with this region is made; "" is
-// the contract's default or the service's. It is asked for before the contract is
-// signed, and only if the guard has a say in it.
-func (p *Provisioner) effectiveRegion(ctx context.Context, id cosi.ContractID, terms config.Terms, region string) (string, error) {
-	if region != "" || len(terms.Guard.Regions) == 0 {
+// guardBucket reports why a contract takes no new bucket of a class in a region,
+// which is asked for if it is not known. Otherwise the bucket counts until release
+// is called, when it is in the journal or was not made.
+func (p *Provisioner) guardBucket(ctx context.Context, id cosi.BucketID, terms config.Terms, class bucketClass, region string) (release func(), err error) {
+	if len(terms.Guard.Regions) > 0 {
+		if region, err = p.effectiveRegion(ctx, terms, region); err != nil {
+			return nil, err
+		}
+	}
+	if err := refusal(terms, terms.Guard.Bucket(class.given, class.effective, region)); err != nil {
+		return nil, err
+	}
+	return p.rooms.take(id.ContractID, bucketKey(id), terms.Guard.MaxBuckets, func() (int, error) {
+		buckets, _, err := p.journal.Usage(ctx, id.ContractID)
+		return buckets, err
+	}, func(most int64, have int) error {
+		return fault.New(fault.LimitExceeded, "contract %s: guard.maxBuckets: it has %d buckets, of at most %d; delete one, or ask the platform's operator", terms.Listed, have, most)
+	})
+}
+
+// effectiveRegion is where a bucket comes to be whose class names a region, or
+// none.
+func (p *Provisioner) effectiveRegion(ctx context.Context, terms config.Terms, region string) (string, error) {
+	if region = cmp.Or(region, terms.Region); region != "" {
 		return region, nil
 	}
-	endpoints, ok := p.opened(id)
-	switch {
-	case ok:
-	case terms.Region != "":
-		return terms.Region, nil
-	default:
-		var err error
-		if endpoints, err = p.Backends[id.Backend].Provider.Regions(ctx); err != nil {
-			return "", fault.In(err, "contract %s", id)
-		}
+	regions, err := p.backends[terms.Backend].Regions(ctx)
+	if err == nil && len(regions) == 0 {
+		err = fault.New(fault.Unavailable, "backend %s has no region yet", terms.Backend)
 	}
-	if len(endpoints) == 0 {
-		return "", fault.New(fault.Unavailable, "contract %s has no S3 endpoint yet", id)
+	if err != nil {
+		return "", err
 	}
-	return endpoints[0].Region, nil
+	return regions[0].Region, nil
 }
 
-// guardBucket reports why a contract takes no new bucket of a class in a region;
-// see [params.Guard.Bucket].
-func (p *Provisioner) guardBucket(ctx context.Context, id cosi.ContractID, terms config.Terms, class bucketClass, region string) error {
-	broken := terms.Guard.Bucket(class.given, class.applied, region)
-	if most := terms.Guard.MaxBuckets; most != nil {
-		have, _, err := p.Journal.Usage(ctx, id)
-		if err != nil {
-			return err
-		}
-		if int64(have) >= *most {
-			return fault.New(fault.LimitExceeded, "contract %s: guard.maxBuckets: it has %d buckets, of at most %d; delete one, or ask the platform's operator", terms.Listed, have, *most)
-		}
+// guardKey reports why a contract gives no new key; see guardBucket.
+func (p *Provisioner) guardKey(ctx context.Context, id cosi.AccountID, terms config.Terms, broken []string) (release func(), err error) {
+	if err := refusal(terms, broken); err != nil {
+		return nil, err
 	}
-	return refusal(terms, broken)
-}
-
-// guardKey reports why a contract gives no new key.
-func (p *Provisioner) guardKey(ctx context.Context, id cosi.ContractID, terms config.Terms, broken []string) error {
-	if most := terms.Guard.MaxKeys; most != nil {
-		_, have, err := p.Journal.Usage(ctx, id)
-		if err != nil {
-			return err
-		}
-		if int64(have) >= *most {
-			return fault.New(fault.LimitExceeded, "contract %s: guard.maxKeys: it has %d keys, of at most %d; delete a BucketAccess, or ask the platform's operator", terms.Listed, have, *most)
-		}
-	}
-	return refusal(terms, broken)
+	return p.rooms.take(id.ContractID, accountKey(id), terms.Guard.MaxKeys, func() (int, error) {
+		_, accounts, err := p.journal.Usage(ctx, id.ContractID)
+		return accounts, err
+	}, func(most int64, have int) error {
+		return fault.New(fault.LimitExceeded, "contract %s: guard.maxKeys: it has %d keys, of at most %d; delete a BucketAccess, or ask the platform's operator", terms.Listed, have, most)
+	})
 }
 
 // refusal names the rules that a class breaks. The configuration may change, so
@@ -100,11 +97,41 @@ func refusal(terms config.Terms, broken []string) error {
 	return fault.New(fault.FailedPrecondition, "contract %s does not allow it: %s", terms.Listed, strings.Join(broken, "; "))
 }
 
-// room is the lock under which something is counted and then added. It comes
-// after all other locks.
-func room(kind string, id cosi.ContractID, most *int64) []request {
+// rooms counts what calls under way are making, beside what the journal has.
+type rooms struct {
+	mu     sync.Mutex
+	making map[cosi.ContractID]map[journal.RecordKind]int
+}
+
+// take counts one more of a kind, if there is room for it below most.
+func (r *rooms) take(id cosi.ContractID, key journal.Key, most *int64, have func() (int, error), full func(int64, int) error) (release func(), err error) {
 	if most == nil {
-		return nil
+		return func() {}, nil
 	}
-	return []request{exclusive("room for "+kind+" of contract", id)}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, err := have()
+	if err != nil {
+		return nil, err
+	}
+	if n += r.making[id][key.Kind]; int64(n) >= *most {
+		return nil, full(*most, n)
+	}
+	if r.making == nil {
+		r.making = map[cosi.ContractID]map[journal.RecordKind]int{}
+	}
+	if r.making[id] == nil {
+		r.making[id] = map[journal.RecordKind]int{}
+	}
+	r.making[id][key.Kind]++
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.making[id][key.Kind]--; r.making[id][key.Kind] == 0 {
+			delete(r.making[id], key.Kind)
+		}
+		if len(r.making[id]) == 0 {
+			delete(r.making, id)
+		}
+	}, nil
 }

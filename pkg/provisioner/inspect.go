@@ -2,27 +2,25 @@ package provisioner
 
 import (
 	"context"
-	"errors"
-	"reflect"
 	"slices"
-	"time"
-
-	"k8s.io/klog/v2"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/keys"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/lock"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/site"
 )
 
 // Between two calls of a sidecar, which may be months apart, a driver can look
-// by itself whether what it made is still as the journal says. What it finds,
-// it brings back as a repeated call would, with the keys that were stopped or
-// may do something else, and nothing more: objects are not read, and what was
-// adopted, has lost its mark or was suspended as a contract is reported and left
-// alone.
+// by itself whether what it made is still as the journal says. What differs is
+// brought back as a repeated call would bring it back, and nothing more: objects
+// are not read, and what was adopted, has lost its mark or was suspended as a
+// contract is reported and left alone. What may be wanted gone is never brought
+// back: a bucket or a key that this process has not seen alive may have been
+// taken away by a call that a crash has cut short.
 
 // Finding is one thing that is not as the journal says.
 type Finding struct {
@@ -39,25 +37,31 @@ type Finding struct {
 // Reasons to leave a finding as it is.
 const (
 	adoptedIsLeft   = "the bucket was not made by this driver"
-	unclassedIsLeft = "what its class asks for is not known again yet; it is when its create call is repeated"
+	unclassedIsLeft = "its class is not known until its create call is repeated"
 	markIsLeft      = "without the driver's tag " + cosi.OwnerTag + " it may be another bucket; restore the tag, or delete the bucket"
-	keyIsLeft       = "a new key reaches the application by its access only, and is issued when that is asked for again"
-	inactiveIsLeft  = "somebody may have stopped the key on purpose; activate it at the service, or revoke the access"
+	lostIsLeft      = "it was gone before this driver looked; it is re-created, empty, when its create call is repeated"
+	changedIsLeft   = "it was so before this driver looked, and may be a revocation that was cut short; repeat the grant or the revoke call"
+	keyIsLeft       = "a new key reaches the application by its access only, and is issued when the grant call is repeated"
+	inactiveIsLeft  = "it may have been stopped on purpose; activate it at the service, or revoke the access"
 	goneIsLeft      = "what it held is lost; delete the objects that were made under it, and make new ones"
-	suspendedIsLeft = "somebody has suspended it; it is resumed at the service, or at the driver's next start"
+	suspendedIsLeft = "it was suspended at the service; resume it there, or restart the driver"
 )
 
 // InspectBucket compares a bucket with its record, and with repair brings back
-// what differs. A bucket that the journal does not know has no findings.
+// what differs. A bucket that the journal does not know has no findings, nor has
+// one that is being deleted.
 func (p *Provisioner) InspectBucket(ctx context.Context, id cosi.BucketID, repair bool) ([]Finding, error) {
-	unlock, err := p.locks.acquire(ctx, shared("contract", id.ContractID), exclusive("bucket", id))
+	ctx, call, err := p.beginIdle(ctx, lock.Shared("contract", id.ContractID), lock.Exclusive("bucket", id))
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	record, err := p.Journal.Bucket(ctx, id)
-	if err != nil {
+	defer call.end()
+	record, err := p.journal.Bucket(ctx, id)
+	if err != nil || record.Emptying != nil {
 		return nil, absentIsNil(err)
+	}
+	if _, err := p.sites.At(id.ContractID); err != nil {
+		return nil, err
 	}
 	why := ""
 	switch {
@@ -68,193 +72,161 @@ func (p *Provisioner) InspectBucket(ctx context.Context, id cosi.BucketID, repai
 	}
 	var x bucket.Examination
 	err = p.lookAt(ctx, record, func(ctx context.Context, engine *bucket.Engine) (err error) {
-		x, err = engine.Examine(ctx, id.Bucket, record.Applied, repair && why == "")
+		x, err = engine.Examine(ctx, id.Bucket, record.Effective, repair && why == "")
 		return err
 	})
-	var found []Finding
 	switch {
-	case errors.Is(err, errGone):
+	case isGone(err):
 		return []Finding{{What: "contract", Why: goneIsLeft}}, nil
 	case fault.Is(err, fault.NotFound):
 		return p.inspectLostBucket(ctx, record, repair, why)
 	case err == nil && !p.stillOurs(record, x.Mark):
 		return []Finding{{What: "mark", Why: markIsLeft}}, nil
+	case err == nil:
+		p.alive.add(bucketKey(id))
 	}
+	var found []Finding
 	for _, what := range x.Differing {
 		f := Finding{What: what, Repaired: slices.Contains(x.Written, what), Why: why}
 		if f.Repaired {
-			p.Repaired(what)
+			p.recorder.Repaired(what)
 		}
 		found = append(found, f)
 	}
 	return found, err
 }
 
-// deleting is how long another process has, once it has deleted a bucket, to
-// delete the record too, before the bucket counts as lost.
-const deleting = 2 * time.Second
-
-// inspectLostBucket makes a bucket that is gone anew, as a repeat of its create
-// call would.
+// inspectLostBucket re-creates a bucket that is gone, if it was there before.
 func (p *Provisioner) inspectLostBucket(ctx context.Context, record *journal.Bucket, repair bool, why string) ([]Finding, error) {
-	select {
-	case <-time.After(deleting):
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if err := p.stillRecorded(ctx, record); err != nil {
-		return nil, err
+	if why == "" && !p.alive.has(bucketKey(record.ID)) {
+		why = lostIsLeft
 	}
 	if !repair || why != "" {
 		return []Finding{{What: "bucket", Why: why}}, nil
 	}
-	if err := p.remake(ctx, record, record.Applied); err != nil {
-		return []Finding{{What: "bucket"}}, err
-	}
-	return []Finding{{What: "bucket", Repaired: true}}, nil
+	err := p.recreate(ctx, record, record.Effective)
+	return []Finding{{What: "bucket", Repaired: err == nil}}, err
 }
 
 // InspectAccount compares the key of an access with its record. A service that
 // takes the keys it is given gets one that is gone again, with its limits. At
-// any other nothing is repaired: a new key is of use to nobody until the access
-// is asked for again. A key that was stopped, or may do something else than its
+// any other nothing is repaired: a new key is of no use until the access is
+// granted again. A key that was stopped, or may do something else than its
 // record says, is brought back where the service allows that.
 func (p *Provisioner) InspectAccount(ctx context.Context, id cosi.AccountID, repair bool) ([]Finding, error) {
-	unlock, err := p.locks.acquire(ctx, shared("contract", id.ContractID), exclusive("account", id))
+	backend, err := p.sites.At(id.ContractID)
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	record, err := p.Journal.Account(ctx, id)
+	ctx, call, record, err := p.beginAccess(ctx, id, p.beginIdle)
 	if err != nil {
-		return nil, absentIsNil(err)
+		return nil, err
 	}
-	if record.Phase != journal.Done || ended(record) { // a grant is under way, or the key is gone as its class says
+	defer call.end()
+	if record == nil || record.Phase != journal.Done || ended(record) { // a grant is under way, or the key is gone as its class says
 		return nil, nil
 	}
-	backend, known := p.Backends[id.Backend]
-	if !known {
-		return nil, noBackend(id.ContractID)
-	}
-	if restorer, ok := backend.Provider.(contract.Restorer); ok {
-		found, err := p.inspectKey(ctx, restorer, record, repair)
-		if !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Unsupported) {
-			return found, err
-		}
+	slot := p.slotOf(backend, record)
+	found, err := p.inspectLimits(ctx, slot, record, repair)
+	if !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Unsupported) {
+		return found, err
 	}
 	var keys []contract.KeyInfo
-	err = p.ask(ctx, id.Backend, func(ctx context.Context) (err error) {
-		keys, err = backend.Provider.ListKeys(ctx, id.Contract, id.Account)
+	err = p.sites.Look(ctx, "backend "+id.Backend, func(ctx context.Context) (err error) {
+		keys, err = backend.ListKeys(ctx, id.Contract, id.Account)
 		return err
 	})
 	if fault.Is(err, fault.NotFound) { // the contract
+		p.sites.Forget(id.ContractID)
 		return []Finding{{What: "key", Why: goneIsLeft}}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	i := slices.IndexFunc(keys, func(k contract.KeyInfo) bool { return k.AccessKeyID == record.Issued.AccessKeyID })
-	switch {
-	case i < 0:
-		if err := p.readAgain(ctx, record); err != nil || record.Phase != journal.Done {
-			return nil, err
-		}
-		return p.inspectLostKey(ctx, backend, record, repair)
-	case !keys[i].Active:
+	if i < 0 {
+		return p.inspectLostKey(ctx, slot, record, repair)
+	}
+	p.alive.add(accountKey(id))
+	if !keys[i].Active {
 		return []Finding{{What: "key-inactive", Why: inactiveIsLeft}}, nil
 	}
 	return nil, nil
 }
 
-// inspectKey compares a key with its record. NotFound if it is not there.
-func (p *Provisioner) inspectKey(ctx context.Context, restorer contract.Restorer, record *journal.Account, repair bool) ([]Finding, error) {
-	restore := func(write bool) (differing []string, err error) {
-		err = p.ask(ctx, record.ID.Backend, func(ctx context.Context) error {
-			differing, err = restorer.RestoreKey(ctx, record.ID.Contract, record.ID.Account, record.Issued.AccessKeyID, scopeOf(record), write)
-			return err
-		})
-		return differing, err
+// inspectLimits compares what a key may do with its record. NotFound if it is not
+// there.
+func (p *Provisioner) inspectLimits(ctx context.Context, slot *keys.Slot, record *journal.Account, repair bool) (found []Finding, err error) {
+	var differing []string
+	repair = repair && p.alive.has(accountKey(record.ID))
+	err = p.sites.Look(ctx, "backend "+record.ID.Backend, func(ctx context.Context) (err error) {
+		differing, err = slot.Service.RestoreKey(ctx, slot.Contract, slot.Name, record.Issued.AccessKeyID, slot.Scope, repair)
+		return err
+	})
+	if err == nil && len(differing) == 0 {
+		p.alive.add(accountKey(record.ID))
 	}
-	differing, err := restore(false)
-	if err != nil || len(differing) == 0 {
-		return nil, err
-	}
-	// Another process may have changed the access, and the key with it.
-	looked := *record
-	if err := p.readAgain(ctx, record); err != nil || record.Phase != journal.Done || !reflect.DeepEqual(looked.Grant, record.Grant) || looked.Issued != record.Issued {
-		return nil, err
-	}
-	var found []Finding
 	for _, what := range differing {
-		found = append(found, Finding{What: what})
+		f := Finding{What: what, Repaired: repair && err == nil}
+		if f.Repaired {
+			p.recorder.Repaired(what)
+		} else if !p.alive.has(accountKey(record.ID)) {
+			f.Why = changedIsLeft
+		}
+		found = append(found, f)
 	}
-	if !repair {
-		return found, nil
-	}
-	if _, err := restore(true); err != nil {
-		return found, err
-	}
-	for i := range found {
-		found[i].Repaired = true
-		p.Repaired(found[i].What)
-	}
-	return found, nil
+	return found, err
 }
 
 // inspectLostKey gives the service the key that it has lost.
-func (p *Provisioner) inspectLostKey(ctx context.Context, backend Backend, record *journal.Account, repair bool) ([]Finding, error) {
-	if !backend.Provider.Capabilities().ChosenKeys {
+func (p *Provisioner) inspectLostKey(ctx context.Context, slot *keys.Slot, record *journal.Account, repair bool) ([]Finding, error) {
+	if !slot.Service.Capabilities().ChosenKeys || !p.alive.has(accountKey(record.ID)) {
 		return []Finding{{What: "key", Why: keyIsLeft}}, nil
 	}
 	if !repair {
 		return []Finding{{What: "key"}}, nil
 	}
-	pair, err := backend.Provider.IssueKey(ctx, contract.IssueKeyRequest{
-		Contract: record.ID.Contract, Slot: record.ID.Account, Scope: scopeOf(record), Proposed: record.Proposed, Keep: keptBeside(record),
-	})
+	same, err := slot.PutBack(ctx)
 	if err != nil {
 		return []Finding{{What: "key"}}, fault.In(err, "access %s", record.ID)
 	}
-	if pair != record.Issued { // the next grant call finds that out, and replaces it
+	if !same { // the next grant call finds that out, and replaces it
 		return []Finding{{What: "key", Why: keyIsLeft}}, nil
 	}
-	p.Repaired("key")
+	p.recorder.Repaired("key")
 	return []Finding{{What: "key", Repaired: true}}, nil
 }
 
 // InspectContract compares a contract with its terms, as far as its service
-// tells them. One that somebody has suspended stays so.
+// tells them. One that was suspended at the service stays so.
 func (p *Provisioner) InspectContract(ctx context.Context, id cosi.ContractID, repair bool) ([]Finding, error) {
-	unlock, err := p.locks.acquire(ctx, shared("contract", id))
+	backend, err := p.sites.At(id)
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	record, err := p.Journal.Contract(ctx, id)
+	ctx, call, err := p.beginIdle(ctx, lock.Shared("contract", id))
+	if err != nil {
+		return nil, err
+	}
+	defer call.end()
+	record, err := p.journal.Contract(ctx, id)
 	if err != nil {
 		return nil, absentIsNil(err)
 	}
-	backend, known := p.Backends[id.Backend]
-	if !known {
-		return nil, noBackend(id)
-	}
-	terms, known := p.Terms(id.Contract)
-	if !known || terms.Backend != id.Backend { // nobody says what it should be
+	terms, known := p.termsOf(id)
+	if !known { // nothing says what it should be
 		return nil, nil
 	}
 	var have contract.Contract
 	var differing []string
-	err = p.ask(ctx, id.Backend, func(ctx context.Context) (err error) {
-		have, differing, err = p.compare(ctx, id, terms)
+	err = p.sites.Look(ctx, "backend "+id.Backend, func(ctx context.Context) (err error) {
+		have, differing, err = backend.CompareContract(ctx, site.Spec(id, terms))
 		return err
 	})
-	if fault.Is(err, fault.NotFound) && record.Phase != journal.Done { // it is just being signed
-		return nil, nil
-	}
 	if fault.Is(err, fault.NotFound) {
-		// It is gone, or was just cancelled with its last bucket by another process.
-		if _, err := p.Journal.Fresh().Contract(ctx, id); err != nil {
-			return nil, absentIsNil(err)
+		p.sites.Forget(id)
+		if record.Phase != journal.Done { // it is just being signed
+			return nil, nil
 		}
 		return []Finding{{What: "contract", Why: goneIsLeft}}, nil
 	}
@@ -279,40 +251,12 @@ func (p *Provisioner) InspectContract(ctx context.Context, id cosi.ContractID, r
 	if !repair || stopped || len(found) == 0 {
 		return found, nil
 	}
-	if _, err := backend.Provider.EnsureContract(ctx, p.specOf(id, terms)); err != nil {
+	if err := p.sites.Converge(ctx, id, terms); err != nil {
 		return found, err
 	}
 	for i := range found {
 		found[i].Repaired = true
-		p.Repaired(found[i].What)
+		p.recorder.Repaired(found[i].What)
 	}
-	p.Changed(Converged)
-	p.forget(id)
 	return found, nil
-}
-
-// remake makes a bucket that is gone anew, empty, as spec says.
-func (p *Provisioner) remake(ctx context.Context, record *journal.Bucket, spec params.Bucket) error {
-	klog.FromContext(ctx).Info("A bucket was deleted behind the driver's back, with all that it held; making it anew", "bucket", record.ID, "what", "bucket")
-	engine, err := p.engine(ctx, record.ID.ContractID, p.current(record.ID.ContractID, record.Endpoint))
-	if err != nil {
-		return err
-	}
-	if err := engine.Create(ctx, record.ID.Bucket, spec); err != nil {
-		return p.explain(ctx, record.ID.ContractID, engine, fault.In(err, "bucket %s", record.ID))
-	}
-	p.Repaired("bucket")
-	return p.stillRecorded(ctx, record)
-}
-
-// absentIsNil is for records that were deleted since their keys were read.
-func absentIsNil(err error) error {
-	if fault.Is(err, fault.NotFound) {
-		return nil
-	}
-	return err
-}
-
-func noBackend(id cosi.ContractID) error {
-	return fault.New(fault.FailedPrecondition, "contract %s is at a backend that the driver's configuration does not have", id)
 }

@@ -4,87 +4,86 @@
 // of the COSI API.
 //
 // Each call is safe to repeat, at any time and after any crash. That rests on
-// three things: ids are pure functions of the request; a key's intent is in the
-// journal before a service is asked for it, and every result before the caller
-// is answered; and what a service does can be repeated, is undone, or carries
-// the driver's mark. The locks of this package are not among them. They keep
-// two calls of one process from doing the same work twice.
+// four things: one process at a time changes things ([Writer]), and its locks
+// keep its calls on one thing apart; ids are pure functions of the request; a
+// key's intent is in the journal before a service is asked for it, and every
+// result before the caller is answered; and what a service does can be repeated,
+// is undone, or carries the driver's mark.
 package provisioner
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/lock"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/site"
 )
 
-// Backend is one storage service.
-type Backend struct {
-	// Provider makes contracts and keys there.
-	Provider contract.Provider
-	// Engine returns what makes buckets there with a contract's own key, and
-	// marks them.
-	Engine func(at cosi.Endpoint, key secret.KeyPair, mark string) *bucket.Engine
+// Writer lets one process at a time change things at the storage services. The
+// context that it returns is what a call goes on with: it ends attempts that
+// could outlive the right to make them.
+type Writer interface {
+	// Enter waits until this process is the one.
+	Enter(ctx context.Context) (_ context.Context, leave func(), err error)
+	// EnterIdle is for work that no caller waits for: it is refused unless this
+	// process is the one, and ends when another wants to be.
+	EnterIdle(ctx context.Context) (_ context.Context, leave func(), err error)
+}
+
+// alone is the Writer of a process that has its journal to itself.
+type alone struct{}
+
+func (alone) Enter(ctx context.Context) (context.Context, func(), error) { return ctx, func() {}, nil }
+
+func (alone) EnterIdle(ctx context.Context) (context.Context, func(), error) {
+	return ctx, func() {}, nil
 }
 
 // Config makes a Provisioner.
 type Config struct {
-	// Owner is the driver's mark on everything it makes.
-	Owner string
 	// Backends are the storage services by name.
-	Backends map[string]Backend
+	Backends map[string]site.Backend
 	// Terms returns what a contract is signed for; false if no class may name it.
 	Terms func(contract string) (config.Terms, bool)
 	// Journal remembers.
 	Journal *journal.Journal
-	// Repaired hears of what was lost behind the driver's back and made anew.
-	Repaired func(what string)
-	// Changed hears of what became of a contract.
-	Changed func(ContractChange)
-	// Rotated hears of the steps of rotations.
-	Rotated func(RotationStep)
+	// Writer admits calls; nil if no other process can have the journal.
+	Writer Writer
+	// Recorder hears what happens beside the answers to calls.
+	Recorder site.Recorder
 }
 
 // Provisioner carries out the use cases.
 type Provisioner struct {
-	Config
-	locks      locks
+	backends   map[string]site.Backend
+	terms      func(contract string) (config.Terms, bool)
+	journal    *journal.Journal
+	writer     Writer
+	recorder   site.Recorder
+	sites      *site.Sites
+	locks      lock.Names
+	rooms      rooms
+	alive      alive
 	background sync.WaitGroup // what is done after a call was answered
-
-	mu        sync.Mutex
-	contracts map[cosi.ContractID][]cosi.Endpoint // those known to be active, with their regions
-	ensured   map[cosi.ContractID]bool            // those brought to their terms by this process
-	engines   map[engineKey]*bucket.Engine
-	silent    map[string]time.Time // until when a backend that did not answer is not looked at
-}
-
-// engineKey tells engines apart; a new key of a contract makes a new engine.
-type engineKey struct {
-	contract    cosi.ContractID
-	endpoint    cosi.Endpoint
-	accessKeyID string
 }
 
 // New returns a Provisioner; no call is made.
 func New(c Config) *Provisioner {
+	if c.Writer == nil {
+		c.Writer = alone{}
+	}
 	return &Provisioner{
-		Config:    c,
-		contracts: map[cosi.ContractID][]cosi.Endpoint{},
-		ensured:   map[cosi.ContractID]bool{},
-		engines:   map[engineKey]*bucket.Engine{},
-		silent:    map[string]time.Time{},
+		backends: c.Backends, terms: c.Terms, journal: c.Journal, writer: c.Writer, recorder: c.Recorder,
+		sites: site.New(site.Config{Backends: c.Backends, Journal: c.Journal, Recorder: c.Recorder}),
 	}
 }
 
@@ -92,8 +91,77 @@ func New(c Config) *Provisioner {
 // and no call may come any more.
 func (p *Provisioner) Wait() { p.background.Wait() }
 
+// TakenOver forgets what was true before this process became the one that changes
+// things.
+func (p *Provisioner) TakenOver() {
+	p.sites.ForgetAll()
+	p.alive.clear()
+}
+
 // undoTimeout bounds what is done after a call has failed or been given up.
 const undoTimeout = 5 * time.Second
+
+// call is a use case under way.
+type call struct {
+	p      *Provisioner
+	unlock func()
+	leave  func()
+	parts  atomic.Int32 // those that have not ended: the call, and what it does after its answer
+}
+
+// begin admits a call: this process is the one that changes things, and no other
+// of its calls is on the same things. Everyone asks for locks in the order
+// contract, buckets by name, access.
+func (p *Provisioner) begin(ctx context.Context, requests ...lock.Request) (context.Context, *call, error) {
+	return p.admit(ctx, p.writer.Enter, requests)
+}
+
+// beginIdle is begin for work that no caller waits for.
+func (p *Provisioner) beginIdle(ctx context.Context, requests ...lock.Request) (context.Context, *call, error) {
+	return p.admit(ctx, p.writer.EnterIdle, requests)
+}
+
+func (p *Provisioner) admit(ctx context.Context, enter func(context.Context) (context.Context, func(), error), requests []lock.Request) (context.Context, *call, error) {
+	ctx, leave, err := enter(ctx)
+	if err != nil {
+		return ctx, nil, err
+	}
+	unlock, err := p.locks.Acquire(ctx, requests...)
+	if err != nil {
+		leave()
+		return ctx, nil, err
+	}
+	c := &call{p: p, unlock: unlock, leave: leave}
+	c.parts.Add(1)
+	return ctx, c, nil
+}
+
+// end ends the call, but for what is done after it.
+func (c *call) end() {
+	c.unlock()
+	c.part()
+}
+
+func (c *call) part() {
+	if c.parts.Add(-1) == 0 {
+		c.leave()
+	}
+}
+
+// after does something when the call is answered, without its locks.
+func (c *call) after(do func()) {
+	c.parts.Add(1)
+	c.p.background.Go(func() {
+		defer c.part()
+		do()
+	})
+}
+
+// undoing is a context for taking back what a call has done, also if the call
+// was given up.
+func undoing(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+}
 
 // join makes one fault of several of the same kind.
 func join(faults ...error) error {
@@ -108,62 +176,87 @@ func join(faults ...error) error {
 	return fault.Wrap(fault.KindOf(faults[0]), faults[0], "%s", strings.Join(texts, "; "))
 }
 
-func (p *Provisioner) parseBucket(s string) (cosi.BucketID, Backend, error) {
+// absentIsNil is for what is gone as well as it should be.
+func absentIsNil(err error) error {
+	if fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	return err
+}
+
+// passing reports whether a fault says nothing of the thing that was asked for:
+// it is away for now.
+func passing(err error) bool {
+	switch fault.KindOf(err) {
+	case fault.Unavailable, fault.RateLimited, fault.Pending, fault.Canceled:
+		return true
+	}
+	return false
+}
+
+// parseBucket reads a bucket's id. An id that names no backend of the driver's is
+// another driver's.
+func (p *Provisioner) parseBucket(s string) (cosi.BucketID, site.Backend, error) {
 	id, err := cosi.ParseBucketID(s)
 	if err != nil {
-		return id, Backend{}, err
+		return id, site.Backend{}, err
 	}
-	backend, ok := p.Backends[id.Backend]
+	backend, ok := p.backends[id.Backend]
 	if !ok {
 		return id, backend, fault.New(fault.InvalidArgument, "bucket id %q names backend %q, which is not this driver's", s, id.Backend)
 	}
 	return id, backend, nil
 }
 
-// Check reports why the driver could not serve a call now: the journal or a
-// backend that cannot be reached. It names each that is away.
-func (p *Provisioner) Check(ctx context.Context) error {
-	errs := []error{p.Journal.Check(ctx)}
-	for _, name := range slices.Sorted(maps.Keys(p.Backends)) {
-		err := p.Backends[name].Provider.Check(ctx)
-		errs = append(errs, fault.In(err, "backend %s", name))
+// termsOf are a contract's terms, if the configuration has them for that backend.
+func (p *Provisioner) termsOf(id cosi.ContractID) (config.Terms, bool) {
+	terms, known := p.terms(id.Contract)
+	return terms, known && terms.Backend == id.Backend
+}
+
+// Check looks, at once, at all that a call needs. It returns the parts that could
+// not serve one now, with the reasons: "journal", and "backend" with its name.
+func (p *Provisioner) Check(ctx context.Context) map[string]error {
+	var mu sync.Mutex
+	var looks sync.WaitGroup
+	away := map[string]error{}
+	look := func(part string, check func(context.Context) error) {
+		looks.Go(func() {
+			if err := check(ctx); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				away[part] = err
+			}
+		})
 	}
-	return join(errs...)
+	look("journal", p.journal.Check)
+	for name, b := range p.backends {
+		look("backend "+name, b.Check)
+	}
+	looks.Wait()
+	return away
 }
 
 func bucketIDOf(id cosi.AccountID, b journal.BucketAccess) cosi.BucketID {
 	return cosi.BucketID{ContractID: id.ContractID, Bucket: b.Bucket}
 }
 
-// propose returns a random pair. Its id is a DNS label that no other will have.
-func propose() secret.KeyPair {
-	return secret.KeyPair{
-		AccessKeyID:     "ck" + strings.ToLower(rand.Text()),
-		SecretAccessKey: secret.New(rand.Text() + rand.Text()),
-	}
-}
+// alive are the things that this process knows to exist, because it has made or
+// seen them since it became the one that changes things, and has not begun to
+// take them away. Of any other a process that was killed may have taken away half.
+type alive struct{ records sync.Map }
 
-// wasProposed reports whether a name can be one of propose's.
-func wasProposed(name string) bool {
-	rest, ok := strings.CutPrefix(name, "ck")
-	return ok && len(rest) == len(rand.Text()) && strings.Trim(rest, "abcdefghijklmnopqrstuvwxyz234567") == ""
+func (a *alive) add(key journal.Key)    { a.records.Store(journal.PlaceOf(key).At, nil) }
+func (a *alive) remove(key journal.Key) { a.records.Delete(journal.PlaceOf(key).At) }
+func (a *alive) has(key journal.Key) bool {
+	_, ok := a.records.Load(journal.PlaceOf(key).At)
+	return ok
 }
+func (a *alive) clear() { a.records.Clear() }
 
-// fasterElsewhere turns a lost race into a fault that heals by repeating.
-func fasterElsewhere(err error) error {
-	if fault.Is(err, fault.Mismatch) {
-		return fault.Wrap(fault.Unavailable, err, "%s by another process; repeat the call", err)
-	}
-	return err
+func bucketKey(id cosi.BucketID) journal.Key {
+	return journal.Key{Kind: journal.Buckets, ID: id.String()}
 }
-
-// sure reads a record. Where the journal seems to have none, another process
-// may just have written it, so it is asked again for certain: what follows from
-// "there is none" cannot be taken back.
-func sure[ID, Record any](ctx context.Context, j *journal.Journal, read func(*journal.Journal, context.Context, ID) (Record, error), id ID) (Record, error) {
-	record, err := read(j, ctx, id)
-	if fault.Is(err, fault.NotFound) {
-		return read(j.Fresh(), ctx, id)
-	}
-	return record, err
+func accountKey(id cosi.AccountID) journal.Key {
+	return journal.Key{Kind: journal.Accounts, ID: id.String()}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
@@ -13,7 +14,7 @@ import (
 // storage refuses the key. What is gone is success.
 func (p *Provisioner) RevokeAccess(ctx context.Context, accountID string, bucketIDs ...string) error {
 	id, err := cosi.ParseAccountID(accountID)
-	backend, known := p.Backends[id.Backend]
+	backend, known := p.backends[id.Backend]
 	if err == nil && !known {
 		err = fault.New(fault.InvalidArgument, "account id %q names backend %q, which is not this driver's", accountID, id.Backend)
 	}
@@ -27,35 +28,54 @@ func (p *Provisioner) RevokeAccess(ctx context.Context, accountID string, bucket
 	if err != nil {
 		return err
 	}
-	unlock, err := p.locks.acquire(ctx, shared("contract", id.ContractID), exclusive("account", id))
+	ctx, call, record, err := p.beginAccess(ctx, id, p.begin)
 	if err != nil {
 		return err
 	}
-	defer unlock()
-
-	record, err := sure(ctx, p.Journal, (*journal.Journal).Account, id)
-	switch {
-	case fault.Is(err, fault.NotFound):
-		// If the journal has lost the record, the slot still tells the key.
-		if _, err := p.signed(ctx, id.ContractID); fault.Is(err, fault.NotFound) {
-			return nil
-		} else if err != nil {
-			return err
+	defer call.end()
+	if record == nil { // if the journal has lost the record, the slot still tells the key
+		if _, err := backend.Signed(ctx, id.Contract); err != nil {
+			return absentIsNil(err)
 		}
-	case err != nil:
-		return err
-	default:
-		for _, bucketID := range bucketIDs {
-			if !slices.ContainsFunc(record.Grant.Buckets, func(b journal.BucketAccess) bool { return bucketIDOf(id, b).String() == bucketID }) {
-				return fault.New(fault.InvalidArgument, "account %s has no access to bucket %s", id, bucketID)
-			}
+		return fault.In(backend.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: id.Contract, Slot: id.Account}), "access %s", id)
+	}
+	for _, bucketID := range bucketIDs {
+		if !slices.ContainsFunc(record.Effective.Buckets, func(b journal.BucketAccess) bool { return bucketIDOf(id, b).String() == bucketID }) {
+			return fault.New(fault.InvalidArgument, "account %s has no access to bucket %s", id, bucketID)
 		}
 	}
-	if err := backend.Provider.RevokeKey(ctx, id.Contract, id.Account, ""); err != nil {
+	p.alive.remove(accountKey(id))
+	if err := p.slotOf(backend, record).Revoke(ctx); err != nil {
 		return fault.In(err, "access %s", id)
 	}
-	if record == nil {
-		return nil
+	return p.journal.Delete(ctx, record)
+}
+
+// beginAccess admits a call on an access, with the locks on its buckets that a
+// grant takes too. The record is nil if there is none.
+func (p *Provisioner) beginAccess(ctx context.Context, id cosi.AccountID, begin beginner) (context.Context, *call, *journal.Account, error) {
+	for {
+		before, err := p.journal.Account(ctx, id)
+		if absentIsNil(err) != nil {
+			return ctx, nil, nil, err
+		}
+		var grant journal.Grant
+		if before != nil {
+			grant = before.Effective
+		}
+		inside, call, err := begin(ctx, accessLocks(id, grant)...)
+		if err != nil {
+			return ctx, nil, nil, err
+		}
+		record, err := p.journal.Account(inside, id)
+		if err == nil && (before == nil || !slices.EqualFunc(before.Effective.Buckets, record.Effective.Buckets, func(a, b journal.BucketAccess) bool { return a.Bucket == b.Bucket })) {
+			call.end() // it was granted meanwhile: its buckets have to be locked too
+			continue
+		}
+		if absentIsNil(err) != nil {
+			call.end()
+			return ctx, nil, nil, err
+		}
+		return inside, call, record, nil
 	}
-	return fasterElsewhere(p.Journal.Delete(ctx, record))
 }

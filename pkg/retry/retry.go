@@ -2,8 +2,9 @@
 //
 // Every call that a provider makes can be repeated. So one that got no answer,
 // or that the service was too busy for, is made a few times, ever later and
-// never at the same moment as everybody else's, and no later than the service
-// asks or the caller's deadline allows.
+// never at the same moment as everybody else's, no sooner than the service asks
+// and no later than the caller's deadline allows. A service that asks for more
+// patience than a caller has is not waited for here.
 package retry
 
 import (
@@ -20,6 +21,11 @@ import (
 const (
 	attempts  = 3
 	firstWait = 100 * time.Millisecond
+	// patience is the longest that a service is waited for: whoever waits may
+	// hold up others.
+	patience = 5 * time.Second
+	// longest bounds what a service can ask its callers to wait.
+	longest = 5 * time.Minute
 )
 
 // Do calls do until it succeeds, fails for good or there is no time left. It
@@ -33,10 +39,11 @@ func Do(ctx context.Context, do func() error) error {
 			return err
 		}
 		pause := wait/2 + rand.N(wait/2) //nolint:gosec // chance keeps no secret
-		if f, ok := errors.AsType[*fault.Error](err); ok {
+		f, told := errors.AsType[*fault.Error](err)
+		if told {
 			pause = max(pause, f.RetryAfter)
 		}
-		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause {
+		if deadline, ok := ctx.Deadline(); told && f.Final || pause > patience || ok && time.Until(deadline) <= pause {
 			return err
 		}
 		select {
@@ -49,11 +56,14 @@ func Do(ctx context.Context, do func() error) error {
 }
 
 // After is what an answer's Retry-After header says, zero if it says nothing
-// (RFC 9110, section 10.2.3; dates are not used by storage services).
+// that can be used (RFC 9110, section 10.2.3).
 func After(h http.Header) time.Duration {
-	seconds, err := strconv.Atoi(h.Get("Retry-After"))
-	if err != nil || seconds < 0 {
-		return 0
+	text := h.Get("Retry-After")
+	if seconds, err := strconv.ParseInt(text, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
+		return time.Duration(min(max(seconds, 0), int64(longest/time.Second))) * time.Second
 	}
-	return time.Duration(seconds) * time.Second
+	if at, err := http.ParseTime(text); err == nil {
+		return min(max(time.Until(at), 0), longest)
+	}
+	return 0
 }

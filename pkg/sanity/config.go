@@ -55,6 +55,8 @@ type Config struct {
 	Skip []string `yaml:"skip"`
 	// Strict takes a SHOULD for a MUST.
 	Strict bool `yaml:"strict"`
+
+	clock clock // by default the wall clock
 }
 
 // S3 is how the suite reaches the object store.
@@ -100,6 +102,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Settle == 0 {
 		c.Settle = 10 * time.Second
+	}
+	if c.clock == nil {
+		c.clock = wallClock{}
 	}
 	return c
 }

@@ -187,12 +187,14 @@ func list(allowed []codes.Code) string {
 }
 
 // atOnce runs n callers and returns what went wrong, each fault once.
-func atOnce(n int, caller func(i int) error) error {
+func (s *session) atOnce(n int, caller func(i int) error) error {
+	leave := s.cfg.clock.Gather(n)
 	errs := make([]error, n)
 	start := make(chan struct{})
 	var group sync.WaitGroup
 	for i := range n {
 		group.Go(func() {
+			defer leave()
 			<-start
 			errs[i] = caller(i)
 		})

@@ -111,17 +111,15 @@ func TestFaultsAreFound(t *testing.T) {
 	t.Parallel()
 	// The runs wait more than they work, so there are more at once than tests
 	// would be.
-	const atOnce = 6
+	const atOnce = 24
 	faults := fake.Faults()
 	reports := make([]*sanity.Report, len(faults))
 	var group errgroup.Group
 	group.SetLimit(atOnce)
 	for i, fault := range faults {
-		c := config(start(t, both, fault))
-		c.Settle = 100 * time.Millisecond // what does not come at once never comes
-		if fault == fake.MissingHangs {
-			c.CallTimeout = 500 * time.Millisecond
-		}
+		d := start(t, both, fault)
+		c := config(d).TimedBy(d)
+		c.Settle = time.Nanosecond // what does not come at once never comes
 		group.Go(func() (err error) {
 			reports[i], err = sanity.Run(t.Context(), c)
 			return err

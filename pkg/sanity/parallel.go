@@ -42,7 +42,7 @@ func (e *env) grantsAtOnce(ctx context.Context, show func(access) string) error 
 func (e *env) alikeAtOnce(ctx context.Context, call func(context.Context) (string, error)) error {
 	var mu sync.Mutex
 	first := ""
-	return atOnce(e.cfg.Concurrency, func(int) error {
+	return e.atOnce(e.cfg.Concurrency, func(int) error {
 		got, err := call(ctx)
 		if err != nil {
 			return err
@@ -62,7 +62,7 @@ func (e *env) alikeAtOnce(ctx context.Context, call func(context.Context) (strin
 func differentAtOnce(ctx context.Context, e *env) error {
 	var mu sync.Mutex
 	names := map[string]string{} // by id
-	return atOnce(e.cfg.Concurrency, func(int) error {
+	return e.atOnce(e.cfg.Concurrency, func(int) error {
 		a, err := e.newAccess(ctx)
 		if err != nil {
 			return err
@@ -89,11 +89,11 @@ func endAtOnce(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	if err := atOnce(e.cfg.Concurrency, func(int) error { return e.revoke(ctx, a) }); err != nil {
+	if err := e.atOnce(e.cfg.Concurrency, func(int) error { return e.revoke(ctx, a) }); err != nil {
 		return err
 	}
 	b := a.buckets[0].bucket
-	return atOnce(e.cfg.Concurrency, func(int) error {
+	return e.atOnce(e.cfg.Concurrency, func(int) error {
 		err := e.delete(ctx, b)
 		if e.version == V1Alpha1 && codeOf(err) == codes.NotFound { // success to the sidecar
 			return nil
@@ -124,11 +124,11 @@ func deleteTogether(ctx context.Context, e *env) error {
 		}
 		calls = append(calls, func(ctx context.Context) error { return named("DriverRevokeBucketAccess", e.api.revoke(ctx, a)) })
 	}
-	if err := atOnce(len(calls), func(i int) error { return e.doggedly(ctx, calls[i]) }); err != nil {
+	if err := e.atOnce(len(calls), func(i int) error { return e.doggedly(ctx, calls[i]) }); err != nil {
 		return err
 	}
 	// Whichever came first: a sidecar that could not write it down asks again.
-	return atOnce(len(calls), func(i int) error { return named("repeated", e.doggedly(ctx, calls[i])) })
+	return e.atOnce(len(calls), func(i int) error { return named("repeated", e.doggedly(ctx, calls[i])) })
 }
 
 // givenUp makes a call again and again, each time a fresh one that fresh
@@ -147,7 +147,11 @@ func (e *env) givenUp(ctx context.Context, fresh func(context.Context) (call, co
 	if err := complete(ctx); err != nil {
 		return err
 	}
-	for i, after := range []time.Duration{0, time.Millisecond / 2, took / 4, took / 2, took * 3 / 4, took} {
+	for i := range 6 {
+		after := took * time.Duration(max(0, i-1)) / 4
+		if i == 1 {
+			after = time.Millisecond / 2
+		}
 		call, complete, err := fresh(ctx)
 		if err != nil {
 			return err
@@ -157,9 +161,12 @@ func (e *env) givenUp(ctx context.Context, fresh func(context.Context) (call, co
 			stop()
 			short, stop = context.WithTimeout(ctx, after)
 		}
-		timer := time.AfterFunc(after, stop)
-		_ = call(short)
-		timer.Stop()
+		undo := e.cfg.clock.GiveUp(after, stop)
+		started := time.Now()
+		if call(short) == nil {
+			took = min(took, time.Since(started)) // the first may have had to wait for the machine
+		}
+		undo()
 		stop()
 		if err := complete(ctx); err != nil {
 			return fmt.Errorf("a call that was given up after %v: %w", after, err)

@@ -39,6 +39,7 @@ func (c call) String() string {
 
 // recorder sees every RPC of a session.
 type recorder struct {
+	clock   clock
 	timeout time.Duration
 	secrets *secrets
 
@@ -77,9 +78,9 @@ func (s *secrets) redact(text string) string {
 // driver might lean on it; it cancels the call when it counts as hung.
 func (r *recorder) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	bounded, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(r.timeout, func() { cancel(errNoAnswer) })
+	undo := r.clock.Hang(r.timeout, func() { cancel(errNoAnswer) })
 	err := invoker(bounded, method, req, reply, cc, opts...)
-	timer.Stop()
+	undo()
 	hung := err != nil && errors.Is(context.Cause(bounded), errNoAnswer)
 	cancel(nil)
 

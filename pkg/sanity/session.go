@@ -29,7 +29,7 @@ type session struct {
 }
 
 func newSession(c *Config, v Version, uid string, told *secrets) (*session, error) {
-	s := &session{cfg: c, version: v, uid: uid, recorder: &recorder{timeout: c.CallTimeout, secrets: told}}
+	s := &session{cfg: c, version: v, uid: uid, recorder: &recorder{clock: c.clock, timeout: c.CallTimeout, secrets: told}}
 	var err error
 	s.conn, err = grpc.NewClient(c.Endpoint,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),

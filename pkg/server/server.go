@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -38,6 +39,9 @@ type Config struct {
 	Recorder Recorder
 	// Ready reports why a call could not be served now; nil if it could.
 	Ready func(context.Context) error
+	// ContractOf tells the contract that a request is about: each has its share of
+	// the calls that are served at once. nil is the package's ContractOf.
+	ContractOf func(req any) string
 	// Register adds the COSI services.
 	Register func(*grpc.Server)
 }
@@ -48,9 +52,13 @@ type Server struct{ grpc *grpc.Server }
 // New returns a server with health and reflection beside the COSI services.
 // log is what each call's logger derives from.
 func New(log klog.Logger, c Config) *Server {
-	i := interceptor{log: log, Config: c}
+	if c.ContractOf == nil {
+		c.ContractOf = ContractOf
+	}
+	i := interceptor{log: log, admission: newAdmission(maxCalls, maxWaiting), Config: c}
 	s := grpc.NewServer(
-		grpc.ChainUnaryInterceptor(i.record, i.bound, i.recover),
+		grpc.ChainUnaryInterceptor(i.record, i.bound, i.admit, i.recover),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeader), grpc.MaxConcurrentStreams(2*(maxCalls+maxWaiting)), grpc.ConnectionTimeout(slowClient),
 		grpc.NumStreamWorkers(workers), // the SDK's deep stack would be grown anew in each call's goroutine
 		// A fixed window, since no message is large: measuring one costs a ping for each message.
 		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
@@ -65,7 +73,7 @@ func New(log klog.Logger, c Config) *Server {
 // way have the grace time to finish and a few seconds more to undo. It returns nil after a stop that was asked for.
 func (s *Server) Serve(ctx context.Context, listener net.Listener, grace time.Duration) error {
 	failed := make(chan error, 1)
-	go func() { failed <- s.grpc.Serve(listener) }()
+	go func() { failed <- s.grpc.Serve(netutil.LimitListener(listener, maxClients)) }()
 	select {
 	case err := <-failed:
 		return fmt.Errorf("socket: %w", err)
@@ -97,11 +105,16 @@ const workers = 16
 // afterwork is how long calls that were ended have to undo what they began.
 const afterwork = 6 * time.Second
 
+// maxMessage bounds a request, in bytes. COSI's texts have 4 KiB at most, and the
+// documents in a class's parameters some more.
+const maxMessage = 1 << 20
+
 // window is how much a client may send before it hears back, in bytes.
 const window = 1 << 20
 
 type interceptor struct {
-	log klog.Logger
+	log       klog.Logger
+	admission *admission
 	Config
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -717,7 +719,10 @@ func TestServeReportsABrokenListener(t *testing.T) {
 func TestHTTP(t *testing.T) {
 	t.Parallel()
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("some_metric 1\n")) })
-	broken := errors.New("backend main: the contract service does not answer")
+	broken := server.NotReady{
+		"backend main": errors.New("backend main: the contract service says \x1b[2J planted-token"),
+		"journal":      errors.New("the Kubernetes API server at 10.0.0.1 does not answer"),
+	}
 	for name, c := range map[string]struct {
 		method, path string
 		ready        error
@@ -727,7 +732,7 @@ func TestHTTP(t *testing.T) {
 		"healthz":                      {"GET", "/healthz", nil, 200, "ok\n"},
 		"healthz without the backends": {"GET", "/healthz", broken, 200, "ok\n"},
 		"ready":                        {"GET", "/readyz", nil, 200, "ok\n"},
-		"not ready":                    {"GET", "/readyz", broken, 503, broken.Error() + "\n"},
+		"not ready":                    {"GET", "/readyz", broken, 503, "not ready: backend main, journal\n"},
 		"metrics":                      {"GET", "/metrics", broken, 200, "some_metric 1\n"},
 		"other path":                   {"GET", "/", nil, 404, "404 page not found\n"},
 		"path below":                   {"GET", "/metrics/x", nil, 404, "404 page not found\n"},
@@ -747,6 +752,62 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
+// Clients that send nothing, or without end, do not keep others from asking, and
+// cost no more than a few connections.
+func TestHTTPClients(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	at, done, err := server.ServeHTTP(ctx, func() {}, "127.0.0.1:0", server.HTTP(http.NotFoundHandler(), func(context.Context) error { return nil }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(header string) (int, error) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at+"/healthz", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("X-Long", header)
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		answer, err := client.Do(request)
+		if err != nil {
+			return 0, err
+		}
+		return answer.StatusCode, answer.Body.Close()
+	}
+	if code, err := get(strings.Repeat("x", 100<<10)); err == nil && code == http.StatusOK {
+		t.Error("a header of 100 KiB is read")
+	}
+	silent := make(chan struct{})
+	var ended atomic.Int32
+	for range 300 {
+		conn, err := net.Dial("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { // until the listener has had enough of a client that says nothing
+			_, _ = io.Copy(io.Discard, conn)
+			_ = conn.Close()
+			if ended.Add(1) == 300 {
+				close(silent)
+			}
+		}()
+	}
+	if code, err := get(""); err != nil || code != http.StatusOK {
+		t.Errorf("a probe beside 300 silent clients: %d, %v", code, err)
+	}
+	if ended.Load() == 0 { // it came last
+		t.Error("301 clients are served at once")
+	}
+	cancel()
+	if err := receive(t, "end of the listener", done); err != nil {
+		t.Error(err)
+	}
+	receive(t, "end of the silent clients", silent)
+	if _, _, err := server.ServeHTTP(ctx, func() {}, "127.0.0.1:1000000", nil); err == nil {
+		t.Error("an address that is none is served")
+	}
+}
+
 // ---- Readiness.
 
 func TestReadinessAsksOnceASecond(t *testing.T) {
@@ -754,19 +815,19 @@ func TestReadinessAsksOnceASecond(t *testing.T) {
 	const callers = 100
 	broken := errors.New("no answer")
 	var asked, within atomic.Int32
-	ready := server.Readiness(func(context.Context) error {
+	ready := server.Readiness(klog.Background(), func(context.Context) map[string]error {
 		asked.Add(1)
 		if within.Add(1) > 1 {
 			t.Error("two callers look at the same time")
 		}
 		defer within.Add(-1)
-		return broken
+		return map[string]error{"journal": broken}
 	})
 	start := time.Now()
 	var all sync.WaitGroup
 	for range callers {
 		all.Go(func() {
-			if err := ready(t.Context()); !errors.Is(err, broken) {
+			if err := ready(t.Context()); err == nil || err.Error() != broken.Error() {
 				t.Errorf("a caller is told %v, want %v", err, broken)
 			}
 		})
@@ -780,31 +841,40 @@ func TestReadinessAsksOnceASecond(t *testing.T) {
 
 func TestReadinessAsksAgain(t *testing.T) {
 	t.Parallel()
-	var asked atomic.Int32
-	ready := server.Readiness(func(context.Context) error {
-		if asked.Add(1) == 1 {
-			return errors.New("not yet")
+	synctest.Test(t, func(t *testing.T) {
+		var log harness.Buffer
+		looks := []map[string]error{
+			{"backend main": errors.New("main is away")}, {"backend main": errors.New("main is away")}, {}, {},
+			{"journal": errors.New("no journal"), "backend main": errors.New("main is slow")},
 		}
-		return nil
-	})
-	if ready(t.Context()) == nil {
-		t.Fatal("the first answer is lost")
-	}
-	poll.Until(t, "another look", func() bool { return ready(t.Context()) == nil })
-}
-
-// What one probe's impatience did to its look would be told to all others.
-func TestReadinessIsNotTheCallersContext(t *testing.T) {
-	t.Parallel()
-	given, cancel := context.WithCancel(t.Context())
-	cancel()
-	ready := server.Readiness(func(ctx context.Context) error {
-		if _, bounded := ctx.Deadline(); !bounded {
-			t.Error("a look has no bound")
+		asked := 0
+		ready := server.Readiness(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))), func(ctx context.Context) map[string]error {
+			if _, bounded := ctx.Deadline(); !bounded {
+				t.Error("a look has no bound")
+			}
+			if ctx.Err() != nil { // what one probe's impatience did would be told to all others
+				t.Error("the look was given up with its caller")
+			}
+			asked++
+			return looks[asked-1]
+		})
+		given, cancel := context.WithCancel(t.Context())
+		cancel()
+		for i, want := range []string{"main is away", "main is away", "", "", "main is slow; no journal"} {
+			got := ""
+			if err := ready(given); err != nil {
+				got = err.Error()
+			}
+			if got != want || asked != i+1 {
+				t.Errorf("look %d of %d: %q, want %q", asked, i+1, got, want)
+			}
+			time.Sleep(2 * time.Second)
 		}
-		return ctx.Err()
+		// Told once for each change.
+		for text, times := range map[string]int{"main is away": 1, `"Ready"`: 1, "main is slow; no journal": 1} {
+			if n := strings.Count(log.String(), text); n != times {
+				t.Errorf("%q is in the log %d times, want %d:\n%s", text, n, times, log.String())
+			}
+		}
 	})
-	if err := ready(given); err != nil {
-		t.Errorf("the look was given up with its caller: %v", err)
-	}
 }

@@ -26,6 +26,15 @@ type Socket struct {
 	Group string
 }
 
+// Dir is the socket's directory; "" if the endpoint is not valid.
+func (s Socket) Dir() string {
+	path, err := s.path()
+	if err != nil {
+		return ""
+	}
+	return filepath.Dir(path)
+}
+
 // maxSocketPath is what fits into sockaddr_un.sun_path with its closing zero (unix(7)).
 const maxSocketPath = 107
 

@@ -163,16 +163,19 @@ func (s Section) Err() error {
 	return errors.Join(lines...)
 }
 
-// URL adds a fault if text is no address of a service. It does not show a
-// password that stands in it.
-func (s Section) URL(text string) {
+// URL adds a fault if text is no address of a service, and reports whether it is
+// one. It does not show a password that stands in it.
+func (s Section) URL(text string) bool {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
 		s.Faultf("this is not an http or https address without credentials")
 	case u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil:
 		s.Faultf("%q is not an http or https address without credentials", u.Redacted())
+	default:
+		return true
 	}
+	return false
 }
 
 // Between adds a fault if a time is not within its bounds.

@@ -2,17 +2,12 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
 // AttemptTimeout bounds one attempt at a service, with its body. The writer's
 // right to change things always outlives it (see pkg/lease).
 const AttemptTimeout = 20 * time.Second
-
-// ErrHandover is the cause with which work that no caller waits for ends when
-// another process takes over. An attempt that was sent by then is not cancelled.
-var ErrHandover = errors.New("another process takes over")
 
 type guardKey struct{}
 

@@ -4,6 +4,9 @@
 // Certificates are verified. The CA bundle and the client's certificate are
 // read again when their files change: new connections then use the new ones,
 // and calls under way end on the connections they have.
+//
+// Nothing that comes from a service is trusted to end, to be short or to be the
+// service's: see [Bounded], [Pages] and [Speaking].
 package transport
 
 import (
@@ -36,8 +39,10 @@ type Config struct {
 	// default.
 	ConnectTimeout time.Duration `yaml:"connectTimeout,omitempty"`
 	// AnswerTimeout is how long a request may remain without an answer; 20s by
-	// default.
+	// default, and at most.
 	AnswerTimeout time.Duration `yaml:"answerTimeout,omitempty"`
+	// Allowed are the addresses that requests may go to; zero is all.
+	Allowed Allowed `yaml:"-"`
 	// SkipVerify takes any certificate for the service's. For tests.
 	SkipVerify bool `yaml:"insecureSkipVerify,omitempty"`
 	// Changed hears of files that were read again, and once of one that cannot
@@ -51,7 +56,7 @@ func (c Config) IsZero() bool { return reflect.ValueOf(c).IsZero() }
 // What holds where the configuration says nothing.
 const (
 	DefaultConnectTimeout = 5 * time.Second
-	DefaultAnswerTimeout  = 20 * time.Second
+	DefaultAnswerTimeout  = AttemptTimeout
 )
 
 // connections kept open are as many as a busy sidecar makes calls at once
@@ -85,18 +90,24 @@ func New(c Config) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &http.Client{Transport: &current{trust: trust, build: func(trust *tls.Config) *http.Transport {
+	var next http.RoundTripper = &current{trust: trust, build: func(trust *tls.Config) *http.Transport {
 		return &http.Transport{
-			Proxy:                 proxy,
-			DialContext:           (&net.Dialer{Timeout: c.ConnectTimeout, KeepAlive: 30 * time.Second}).DialContext,
-			TLSClientConfig:       trust,
-			MaxIdleConnsPerHost:   connections,
-			IdleConnTimeout:       90 * time.Second,
-			TLSHandshakeTimeout:   c.ConnectTimeout,
-			ResponseHeaderTimeout: c.AnswerTimeout,
-			ForceAttemptHTTP2:     true,
+			Proxy:                  proxy,
+			DialContext:            (&net.Dialer{Timeout: c.ConnectTimeout, KeepAlive: 30 * time.Second, ControlContext: control}).DialContext,
+			TLSClientConfig:        trust,
+			MaxIdleConnsPerHost:    connections,
+			IdleConnTimeout:        90 * time.Second,
+			TLSHandshakeTimeout:    c.ConnectTimeout,
+			ResponseHeaderTimeout:  c.AnswerTimeout,
+			MaxResponseHeaderBytes: maxHeader,
+			DisableCompression:     true, // what is bounded is what was sent
+			ForceAttemptHTTP2:      true,
 		}
-	}}}, nil
+	}}
+	if len(c.Allowed.hosts) > 0 {
+		next = c.Allowed.only(next, proxy)
+	}
+	return Bounded(next), nil
 }
 
 // tls is what the files say, in the order in which New names them.

@@ -37,7 +37,7 @@ func BenchmarkRGWKeys(b *testing.B) {
 		b.ResetTimer()
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				if err := p.RevokeKey(b.Context(), name, <-slots, ""); err != nil {
+				if err := p.RevokeKey(b.Context(), contract.RevokeKeyRequest{Contract: name, Slot: <-slots}); err != nil {
 					b.Error(err)
 				}
 			}

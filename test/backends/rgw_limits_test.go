@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
 
@@ -54,7 +56,7 @@ func sign(t *testing.T, region string) *tenant {
 	e.own = s3Of(pair)
 	e.engine = bucket.New(bucket.Config{
 		Endpoint: cosi.Endpoint{Region: region, URL: ceph.URL, PathStyle: true}, Key: pair, Owner: owner, TagsLater: true,
-		HTTP: nil, Observe: func(string, error) {},
+		HTTP: transport.Bounded(http.DefaultTransport), Observe: func(string, error) {},
 	})
 	return e
 }
@@ -450,7 +452,9 @@ func TestRGWCalls(t *testing.T) {
 			_, err := e.provider.IssueKey(e.Context(), contract.IssueKeyRequest{Contract: e.name, Slot: slot, Scope: &scope, Proposed: pair})
 			return err
 		}},
-		{"RevokeKey of a slot", 1, func() error { return e.provider.RevokeKey(e.Context(), e.name, slot, "") }},
+		{"RevokeKey of a slot", 1, func() error {
+			return e.provider.RevokeKey(e.Context(), contract.RevokeKeyRequest{Contract: e.name, Slot: slot})
+		}},
 		{"DeleteContract", 2, func() error { return e.provider.DeleteContract(e.Context(), name) }},
 	} {
 		e.line.Heal()

@@ -19,6 +19,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/rgw"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
 
@@ -69,11 +70,11 @@ func openIn(t *testing.T, pair secret.KeyPair, region string) (*rgw.Provider, *h
 
 func provide(t testing.TB, admin string, pair secret.KeyPair, region string) *rgw.Provider {
 	t.Helper()
-	transport := &http.Transport{MaxIdleConnsPerHost: 16}
-	t.Cleanup(transport.CloseIdleConnections)
+	carrier := &http.Transport{MaxIdleConnsPerHost: 16}
+	t.Cleanup(carrier.CloseIdleConnections)
 	return rgw.New(rgw.Config{
 		Endpoints: []cosi.Endpoint{{Region: region, URL: ceph.URL, PathStyle: true}}, AdminURL: admin,
-		Credentials: func() secret.KeyPair { return pair }, HTTP: &http.Client{Transport: transport}, Observe: func(string, error) {},
+		Credentials: func() secret.KeyPair { return pair }, HTTP: transport.Bounded(carrier), Observe: func(string, error) {},
 	})
 }
 

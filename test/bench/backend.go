@@ -48,12 +48,12 @@ func runBackend(ctx context.Context, out io.Writer, o options) error {
 	if err != nil {
 		return err
 	}
-	providers, err := cosidriver.Providers(ctx, c)
+	services, err := cosidriver.Services(ctx, c)
 	if err != nil {
 		return err
 	}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 80}}
-	bare, err := floorAt(ctx, providers["main"], client, dir, c.Driver.Owner)
+	bare, err := floorAt(ctx, services["main"], client, dir, c.Driver.Owner)
 	if err != nil {
 		return err
 	}

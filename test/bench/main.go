@@ -306,7 +306,7 @@ func (f *floor) call(ctx context.Context, op, name string) error {
 		}
 		return nil
 	case "revoke":
-		return f.provider.RevokeKey(ctx, floorContract, "ba-"+name, "")
+		return f.provider.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: floorContract, Slot: "ba-" + name})
 	case "delete":
 		return f.engine.Delete(ctx, name)
 	}

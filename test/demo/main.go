@@ -107,11 +107,11 @@ func (d *demo) start(life, ctx context.Context, b harness.Binaries, backend stri
 	if err != nil {
 		return err
 	}
-	providers, err := driver.Providers(ctx, c)
+	services, err := driver.Services(ctx, c)
 	if err != nil {
 		return err
 	}
-	d.provider = providers["main"]
+	d.provider = services["main"]
 	if d.driver, err = harness.StartDriver(life, b, d.dir, file); err != nil {
 		return err
 	}

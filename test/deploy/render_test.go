@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/driver"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
 )
 
 const (
@@ -436,6 +438,10 @@ func volume(d appsv1.Deployment, name string) corev1.Volume {
 // release's namespace.
 func TestRoles(t *testing.T) {
 	t.Parallel()
+	unnamed := object[rbacv1.Role](t, mustRender(t, installations()["own secret"]), "Role", release+"-driver")
+	if names := unnamed.Rules[2].ResourceNames; len(names) != 0 {
+		t.Errorf("the chart does not know the owner, and limits the driver to the Leases %v", names)
+	}
 	for _, v := range versions {
 		files := mustRender(t, installations()[v])
 		driver := object[rbacv1.Role](t, files, "Role", release+"-driver")
@@ -444,8 +450,12 @@ func TestRoles(t *testing.T) {
 		if driver.Namespace != namespace || sidecar.Namespace != namespace {
 			t.Errorf("%s: roles in %s and %s", v, driver.Namespace, sidecar.Namespace)
 		}
-		if len(driver.Rules) != 1 || !slices.Equal(driver.Rules[0].Resources, []string{"secrets"}) {
-			t.Errorf("%s: the driver's role is %+v", v, driver.Rules)
+		var may []string
+		for _, r := range driver.Rules {
+			may = append(may, fmt.Sprint(r.Resources, r.ResourceNames, r.Verbs))
+		}
+		if want := []string{"[secrets] [] [get list watch create update delete]", "[leases] [] [create]", "[leases] [writer." + kube.OwnerMark("cluster-1") + "] [get watch update]"}; !slices.Equal(may, want) {
+			t.Errorf("%s: the driver may %q, want %q", v, may, want)
 		}
 		for _, rule := range slices.Concat(driver.Rules, sidecar.Rules, cluster.Rules) {
 			for _, word := range slices.Concat(rule.Verbs, rule.Resources, rule.APIGroups) {

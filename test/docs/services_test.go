@@ -57,13 +57,13 @@ func TestStorageServices(t *testing.T) {
 	for _, c := range configurations {
 		b := c.Backends[0]
 		types = append(types, b.Type)
-		providers, err := driver.Providers(t.Context(), c)
+		services, err := driver.Services(t.Context(), c)
 		if err != nil {
 			t.Error(err)
 			continue
 		}
 		gateway, _ := b.Settings.(*rgw.Settings)
-		if _, is := providers[b.Name].(*rgw.Accounts); is != (gateway != nil && gateway.Accounts) {
+		if is := services[b.Name].Capabilities().MaxKeysPerSlot > 0; gateway != nil && is != gateway.Accounts {
 			t.Errorf("backend %s is served by accounts: %v", b.Name, is)
 		}
 	}
@@ -80,9 +80,9 @@ func TestCapabilities(t *testing.T) {
 	path, text, configurations := services(t)
 	can := map[string]contract.Capabilities{}
 	for _, c := range slices.Backward(configurations) { // the first of a type counts
-		providers, err := driver.Providers(t.Context(), c)
+		services, err := driver.Services(t.Context(), c)
 		must(t, err)
-		can[c.Backends[0].Type] = providers[c.Backends[0].Name].Capabilities()
+		can[c.Backends[0].Type] = services[c.Backends[0].Name].Capabilities()
 	}
 	yes := func(ok bool) string {
 		if ok {

@@ -42,6 +42,7 @@ var scenarios = []struct {
 	{"100 claims and accesses at once", hundred},
 	{"5 at upstream's 5 requests a second", throttled},
 	{"driver killed -9 in flight", driverKilled},
+	{"two drivers, one at a time", writers},
 	{"sidecar killed -9 in flight", sidecarKilled},
 	{"contractd down and back in flight", contractdDown},
 	{"bad class parameters", badParameters},

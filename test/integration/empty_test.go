@@ -108,12 +108,13 @@ func TestEmptyAfterAKill(t *testing.T) {
 	bucket := contract + "-full"
 	d, err := harness.StartDriver(t.Context(), binaries, e.dir, config)
 	must(t, err)
-	id, err := createVia(t, d.Conn, bucket, map[string]string{"contract": contract, "onDelete": "empty"})
+	class := map[string]string{"contract": contract, "onDelete": "empty"}
+	id, err := createVia(t, d.Conn, bucket, class)
 	must(t, err)
 	owner := e.owner(contract)
 	fill(t, owner, bucket, 2500, 1)
 	done := make(chan error, 1)
-	go func() { done <- deleteVia(t, d.Conn, id) }()
+	go func() { done <- deleteVia(t, d.Conn, id, class) }()
 	e.until(func() bool { // something is gone
 		out, err := owner.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: &bucket, Prefix: aws.String("0/")})
 		return err == nil && aws.ToInt32(out.KeyCount) < 250
@@ -125,7 +126,7 @@ func TestEmptyAfterAKill(t *testing.T) {
 	d, err = harness.StartDriver(t.Context(), binaries, e.dir, config)
 	must(t, err)
 	t.Cleanup(d.Kill)
-	must(t, deleteVia(t, d.Conn, id))
+	must(t, deleteVia(t, d.Conn, id, class))
 	if left := e.buckets(contract); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}

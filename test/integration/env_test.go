@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -24,6 +25,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
 
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
@@ -66,6 +68,7 @@ type env struct {
 	conn            *grpc.ClientConn
 	http            string
 	stop            func()
+	classes         sync.Map // by bucket, what it was asked for with
 }
 
 // onDemand are contracts that any class may name.
@@ -127,7 +130,11 @@ func must(t testing.TB, err error) {
 
 // rpc makes calls; the error is what a sidecar would see.
 func (e *env) create(name string, parameters map[string]string) (string, error) {
-	return createVia(e, e.conn, name, parameters)
+	id, err := createVia(e, e.conn, name, parameters)
+	if err == nil {
+		e.classes.Store(name, parameters)
+	}
+	return id, err
 }
 
 func createVia(t testing.TB, conn *grpc.ClientConn, name string, parameters map[string]string) (string, error) {
@@ -170,10 +177,25 @@ func revokeVia(t testing.TB, conn *grpc.ClientConn, bucketID, accountID string) 
 	return err
 }
 
-func (e *env) delete(bucketID string) error { return deleteVia(e, e.conn, bucketID) }
+// delete deletes a bucket as the sidecar does, with what it was made with.
+func (e *env) delete(bucketID string) error {
+	parameters, _ := e.classes.Load(bucketID[strings.LastIndex(bucketID, ".")+1:])
+	class, _ := parameters.(map[string]string)
+	return deleteVia(e, e.conn, bucketID, class)
+}
 
-func deleteVia(t testing.TB, conn *grpc.ClientConn, bucketID string) error {
-	_, err := cosiproto.NewProvisionerClient(conn).DriverDeleteBucket(t.Context(), &cosiproto.DriverDeleteBucketRequest{BucketId: bucketID})
+// deleteVia deletes as the v0.2.2 sidecar does, with the Bucket's parameters in
+// a field that the v0.1.0 messages do not have.
+func deleteVia(t testing.TB, conn *grpc.ClientConn, bucketID string, parameters map[string]string) error {
+	req := &cosiproto.DriverDeleteBucketRequest{BucketId: bucketID}
+	var unknown []byte
+	for k, v := range parameters {
+		entry := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), k)
+		entry = protowire.AppendString(protowire.AppendTag(entry, 2, protowire.BytesType), v)
+		unknown = protowire.AppendBytes(protowire.AppendTag(unknown, 2, protowire.BytesType), entry)
+	}
+	req.ProtoReflect().SetUnknown(unknown)
+	_, err := cosiproto.NewProvisionerClient(conn).DriverDeleteBucket(t.Context(), req)
 	return err
 }
 

@@ -68,7 +68,9 @@ func (l *life) revoke(t testing.TB, conn *grpc.ClientConn) error {
 	return revokeVia(t, conn, l.id, "main."+l.contract+".ba-1")
 }
 
-func (l *life) delete(t testing.TB, conn *grpc.ClientConn) error { return deleteVia(t, conn, l.id) }
+func (l *life) delete(t testing.TB, conn *grpc.ClientConn) error {
+	return deleteVia(t, conn, l.id, l.class)
+}
 
 var jobs = []job{
 	{
@@ -287,6 +289,7 @@ func TestSecretToldAndLost(t *testing.T) {
 	must(t, l.create(t, e.conn))
 	e.stop()
 	d := e.startProcess()
+	must(t, l.create(t, d.Conn)) // so that the key is the first thing that the grant asks for
 	var once sync.Once
 	e.line.Plan(func(int) harness.Fate { return harness.LoseAnswer }, func() { once.Do(d.Process.Kill) })
 	_ = l.grant(t, d.Conn)

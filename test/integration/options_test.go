@@ -10,6 +10,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/filestore"
 )
 
 // A class that asks for what the storage does not have makes nothing, through
@@ -122,7 +123,7 @@ func TestKeyLife(t *testing.T) {
 
 	// The same record, made 37 hours earlier.
 	e.stop()
-	store, err := journal.OpenFile(e.dir+"/journal.log", func(string, error) {})
+	store, err := filestore.Open(t.Context(), e.dir+"/journal.log", nil)
 	must(t, err)
 	id, err := cosi.ParseAccountID(g.account)
 	must(t, err)

@@ -143,7 +143,7 @@ func TestRestoredKey(t *testing.T) {
 	if n := e.metric("contract_cosi_repairs_total", `what="key"`); n != 1 {
 		t.Errorf("%v repairs in the metric", n)
 	}
-	if !strings.Contains(e.logs.String(), "A key was taken away behind the driver's back") {
+	if !strings.Contains(e.logs.String(), "The service no longer has a key") {
 		t.Error("the log does not say so")
 	}
 }
@@ -157,6 +157,7 @@ func TestRepeatsWhileServicesAreAway(t *testing.T) {
 	must(t, l.grant(t, e.conn))
 	e.line.Cut()
 	must(t, l.create(t, e.conn))
+	must(t, l.grant(t, e.conn))
 	asked := len(e.line.Calls())
 	for range 10 { // and no two of them wait for the same silence
 		must(t, l.create(t, e.conn))

@@ -32,10 +32,9 @@ func TestAPICallsPerRPC(t *testing.T) {
 		{"grant", func() error { return l.grant(t, e.conn) }, map[string]int{"create": 1, "update": 1}},
 		{"grant again", func() error { return l.grant(t, e.conn) }, map[string]int{}},
 		{"revoke", func() error { return l.revoke(t, e.conn) }, map[string]int{"delete": 1}},
-		// Whether another driver has just written one is asked once.
-		{"revoke again", func() error { return l.revoke(t, e.conn) }, map[string]int{"get": 1}},
+		{"revoke again", func() error { return l.revoke(t, e.conn) }, map[string]int{}},
 		{"delete", func() error { return l.delete(t, e.conn) }, map[string]int{"delete": 1}},
-		{"delete again", func() error { return l.delete(t, e.conn) }, map[string]int{"get": 1}},
+		{"delete again", func() error { return l.delete(t, e.conn) }, map[string]int{}},
 	} {
 		must(t, step.call())
 		if calls := kube.Calls(); fmt.Sprint(calls) != fmt.Sprint(step.want) {
@@ -71,48 +70,54 @@ func untilDone(t testing.TB, call func() error) {
 }
 
 // Two sidecars with a driver each are live at once and make the same calls at
-// the same time: there is one contract, bucket and key, and both answer it.
+// the same time: one driver after the other has the right to change things, there
+// is one contract, bucket and key, and both answer it.
 func TestTwoLiveDrivers(t *testing.T) {
 	t.Parallel()
 	kube := kubefake.Start(t)
 	drivers := []*env{newEnvInSecrets(t, kube, onDemand), newEnvInSecrets(t, kube, onDemand)}
 	both := func(call func(i int, e *env) error) {
+		t.Helper()
 		var group sync.WaitGroup
 		for i, e := range drivers {
-			group.Go(func() { untilDone(t, func() error { return call(i, e) }) })
+			group.Go(func() {
+				if err := call(i, e); err != nil {
+					t.Error(err)
+				}
+			})
 		}
 		group.Wait()
 	}
 	contract := newContract()
-	for round := range 5 {
-		bucket := fmt.Sprintf("%s-%d", contract, round)
-		id := "main." + contract + "." + bucket
-		both(func(_ int, e *env) error {
-			_, err := e.create(bucket, map[string]string{"contract": contract})
-			return err
-		})
-		var got [2]granted
-		both(func(i int, e *env) (err error) {
-			got[i], err = e.grant(id, "ba-1", nil)
-			return err
-		})
-		if got[0].key != got[1].key || got[0].secret != got[1].secret {
-			t.Fatal("the two drivers gave different keys")
-		}
-		if n := len(drivers[0].keys(contract)); n != 1 {
-			t.Fatalf("%d keys at the service", n)
-		}
-		allowed(t, "put", put(t, got[0].client(), bucket, "object"))
-		allowed(t, "remove", remove(t, got[0].client(), bucket, "object"))
-		both(func(_ int, e *env) error { return e.revoke(id, got[0].account) })
-		refused(t, "a revoked key", list(t, got[0].client(), bucket, ""))
-		both(func(_ int, e *env) error { return e.delete(id) })
+	id := "main." + contract + "." + contract + "-1"
+	both(func(_ int, e *env) error {
+		_, err := e.create(contract+"-1", map[string]string{"contract": contract})
+		return err
+	})
+	var got [2]granted
+	both(func(i int, e *env) (err error) {
+		got[i], err = e.grant(id, "ba-1", nil)
+		return err
+	})
+	if got[0].key != got[1].key || got[0].secret != got[1].secret {
+		t.Fatal("the two drivers gave different keys")
 	}
+	if n := len(drivers[0].keys(contract)); n != 1 {
+		t.Fatalf("%d keys at the service", n)
+	}
+	allowed(t, "put", put(t, got[0].client(), contract+"-1", "object"))
+	allowed(t, "remove", remove(t, got[0].client(), contract+"-1", "object"))
+	both(func(_ int, e *env) error { return e.revoke(id, got[0].account) })
+	refused(t, "a revoked key", list(t, got[0].client(), contract+"-1", ""))
+	both(func(_ int, e *env) error { return e.delete(id) })
 	if n := len(kube.Secrets()); n != 1 { // the contract's
 		t.Errorf("%d records are left", n)
 	}
 	if n := len(drivers[0].keys(contract)); n != 0 {
 		t.Errorf("%d keys are left", n)
+	}
+	if changes := drivers[0].metric("contract_cosi_lease_changes_total"); changes < 2 {
+		t.Errorf("the Lease was handed over %v times", changes)
 	}
 }
 
@@ -123,27 +128,24 @@ func TestGrantedWhileDeletedElsewhere(t *testing.T) {
 	kube := kubefake.Start(t)
 	granter, deleter := newEnvInSecrets(t, kube, onDemand), newEnvInSecrets(t, kube, onDemand)
 	contract := newContract()
-	given, gone := 0, 0
-	for round := range 40 {
+	for round := range 3 {
 		bucket := fmt.Sprintf("%s-%d", contract, round)
 		id := granter.mustCreate(bucket, map[string]string{"contract": contract})
 		var group sync.WaitGroup
 		group.Go(func() {
-			if _, err := granter.grant(id, fmt.Sprintf("ba-%d", round), nil); err == nil {
-				given++
-			} else if !transient(err) {
+			switch _, err := granter.grant(id, fmt.Sprintf("ba-%d", round), nil); status.Code(err) {
+			case codes.OK, codes.NotFound, codes.FailedPrecondition:
+			default:
 				t.Error(err)
-			} else {
-				gone++
 			}
 		})
 		group.Go(func() {
-			time.Sleep(time.Duration(round%8) * time.Millisecond) //nolint:forbidigo // moves the race; no verdict hangs on it
-			untilDone(t, func() error { return deleter.delete(id) })
+			if err := deleter.delete(id); err != nil {
+				t.Error(err)
+			}
 		})
 		group.Wait()
 	}
-	t.Logf("%d grants came first, %d came too late", given, gone)
 	if left := deleter.keys(contract); len(left) != 0 {
 		t.Errorf("%d keys are left to buckets that are gone", len(left))
 	}

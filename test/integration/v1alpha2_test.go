@@ -12,8 +12,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/encoding/protowire"
-	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	cosipb "github.com/contract-cosi/contract-cosi-driver/pkg/cosipb/v1alpha2"
@@ -315,7 +313,7 @@ func TestUpgrade(t *testing.T) {
 
 	// A Bucket object that does not say so keeps the data in v1alpha1 as well, if
 	// its sidecar sends what it says.
-	expectCode(t, deleteWith(e, id, map[string]string{"contract": contract}), codes.FailedPrecondition, "still holds objects")
+	expectCode(t, deleteVia(e, e.conn, id, map[string]string{"contract": contract}), codes.FailedPrecondition, "still holds objects")
 
 	// Deleted through v1alpha2 with its data, as the class said in v1alpha1; but
 	// not by a Bucket object that does not say so.
@@ -326,21 +324,6 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// deleteWith deletes as the v0.2.2 sidecar does, with the Bucket's parameters in
-// a field that the v0.1.0 messages do not have.
-func deleteWith(e *env, id string, parameters map[string]string) error {
-	req := &cosiproto.DriverDeleteBucketRequest{BucketId: id}
-	var unknown []byte
-	for k, v := range parameters {
-		entry := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), k)
-		entry = protowire.AppendString(protowire.AppendTag(entry, 2, protowire.BytesType), v)
-		unknown = protowire.AppendBytes(protowire.AppendTag(unknown, 2, protowire.BytesType), entry)
-	}
-	req.ProtoReflect().SetUnknown(unknown)
-	_, err := cosiproto.NewProvisionerClient(e.conn).DriverDeleteBucket(e.Context(), req)
-	return err
-}
-
 func TestDeleteContext(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, onDemand)
@@ -348,8 +331,8 @@ func TestDeleteContext(t *testing.T) {
 	class := map[string]string{"contract": contract, "onDelete": "empty"}
 	id := e.mustCreate(contract+"-x", class)
 	allowed(t, "put", put(t, e.owner(contract), contract+"-x", "x"))
-	expectCode(t, deleteWith(e, id, map[string]string{"contract": contract, "onDelete": "refuse"}), codes.FailedPrecondition, "still holds objects")
-	must(t, deleteWith(e, id, class))
+	expectCode(t, deleteVia(e, e.conn, id, map[string]string{"contract": contract, "onDelete": "refuse"}), codes.FailedPrecondition, "still holds objects")
+	must(t, deleteVia(e, e.conn, id, class))
 }
 
 func TestAdoption(t *testing.T) {
@@ -442,7 +425,7 @@ func TestAdoption(t *testing.T) {
 	must(t, err)
 	_, err = e.existing(idOf(taken), map[string]string{"onDelete": "empty"})
 	expectCode(t, err, codes.FailedPrecondition, "no longer has the tag")
-	expectCode(t, e.delete(idOf(taken), map[string]string{"onDelete": "empty"}), codes.FailedPrecondition, "not emptied")
+	expectCode(t, e.delete(idOf(taken), map[string]string{"onDelete": "empty"}), codes.FailedPrecondition, "it is left alone")
 	allowed(t, "get", get(t, owner, taken, "precious"))
 
 	// Another driver's bucket stays with it.

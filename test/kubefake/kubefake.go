@@ -1,14 +1,16 @@
-// Package kubefake is as much of a Kubernetes API server as the journal needs,
-// and can be made to fail where a real one cannot on demand: it keeps Secrets
-// of one namespace, with resourceVersions, preconditions, pages, label
-// selectors and watches, and drops connections, loses answers, forgets history
-// or holds its watches back when told to.
+// Package kubefake is as much of a Kubernetes API server as the journal and the
+// Lease beside it need, and can be made to fail where a real one cannot on
+// demand: it keeps Secrets and Leases of one namespace, with resourceVersions,
+// preconditions, pages, selectors and watches, and drops connections, loses
+// answers, forgets history or holds its watches back when told to.
 package kubefake
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -18,10 +20,13 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -39,17 +44,36 @@ type Fault struct {
 	Refuse *apierrors.StatusError
 }
 
+// object is a Secret or a Lease. What is stored is never changed, only replaced.
+type object interface {
+	metav1.Object
+	runtime.Object
+}
+
+type key struct{ resource, name string }
+
+// resources are what there is, by the paths of their namespaces.
+var resources = map[string]struct {
+	name, kind string
+	version    schema.GroupVersion
+	empty      func() object
+}{
+	"/api/v1/":                      {"secrets", "Secret", corev1.SchemeGroupVersion, func() object { return &corev1.Secret{} }},
+	"/apis/coordination.k8s.io/v1/": {"leases", "Lease", coordinationv1.SchemeGroupVersion, func() object { return &coordinationv1.Lease{} }},
+}
+
 // Server is a running API server.
 type Server struct {
 	http *httptest.Server
+	pipe *pipe // nil if it listens in the network
 
 	mu       sync.Mutex
 	revision uint64
-	secrets  map[string]corev1.Secret
+	objects  map[key]object
 	history  []event
 	oldest   uint64 // what came up to here is forgotten
-	pages    map[string][]corev1.Secret
-	calls    map[string]int
+	pages    map[string][]object
+	calls    map[string]map[string]int
 	fault    func(verb, name string) Fault
 	held     bool
 	news     chan struct{} // closed and replaced whenever a watch should look
@@ -59,26 +83,91 @@ type Server struct {
 type event struct {
 	kind     string
 	revision uint64
-	secret   corev1.Secret
+	resource string
+	object   object
 }
 
 // Start runs a server until the test ends.
 func Start(t testing.TB) *Server {
+	s := newServer()
+	s.start(t)
+	return s
+}
+
+// StartPiped runs a server that only this process can reach, also in a bubble
+// of testing/synctest.
+func StartPiped(t testing.TB) *Server {
+	s := newServer()
+	s.pipe = &pipe{connections: make(chan net.Conn), closed: make(chan struct{})}
+	s.http.Listener = s.pipe
+	s.start(t)
+	return s
+}
+
+func newServer() *Server {
 	s := &Server{
-		revision: 100, secrets: map[string]corev1.Secret{}, pages: map[string][]corev1.Secret{}, calls: map[string]int{}, news: make(chan struct{}),
+		revision: 100, objects: map[key]object{}, pages: map[string][]object{}, calls: map[string]map[string]int{}, news: make(chan struct{}),
 		fault: func(string, string) Fault { return Fault{} },
 	}
-	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
+	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	return s
+}
+
+func (s *Server) start(t testing.TB) {
+	s.http.Start()
 	t.Cleanup(func() {
 		s.CutWatches()
 		s.http.CloseClientConnections()
 		s.http.Close()
 	})
-	return s
 }
 
 // Config is how a client reaches the server.
-func (s *Server) Config() *rest.Config { return &rest.Config{Host: s.http.URL} }
+func (s *Server) Config() *rest.Config {
+	c := &rest.Config{Host: s.http.URL}
+	if s.pipe != nil {
+		c.Dial = s.pipe.dial
+	}
+	return c
+}
+
+// pipe is a network with one listener.
+type pipe struct {
+	connections chan net.Conn
+	closed      chan struct{}
+	once        sync.Once
+}
+
+func (p *pipe) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case p.connections <- server:
+		return client, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Accept implements net.Listener.
+func (p *pipe) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.connections:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (p *pipe) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (p *pipe) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
 // Kubeconfig is the text of a kubeconfig that reaches the server.
 func (s *Server) Kubeconfig() string {
@@ -132,31 +221,31 @@ func (s *Server) Forget() {
 	s.CutWatches()
 }
 
-// Restore takes the server back to an earlier state, as a backup of its
-// database does. A watch that goes on from what is now the future is refused.
-func (s *Server) Restore(secrets []corev1.Secret, revision uint64) {
+// Backup returns what takes the server back to how it is now, as a backup of
+// its database does. A watch that goes on from what is then the future is refused.
+func (s *Server) Backup() (restore func()) {
 	s.mu.Lock()
-	s.revision, s.history, s.oldest, s.secrets = revision, nil, 0, map[string]corev1.Secret{}
-	for _, secret := range secrets {
-		s.secrets[secret.Name] = secret
+	defer s.mu.Unlock()
+	objects, revision := maps.Clone(s.objects), s.revision
+	return func() {
+		s.mu.Lock()
+		s.revision, s.history, s.oldest, s.objects = revision, nil, 0, maps.Clone(objects)
+		s.mu.Unlock()
+		s.CutWatches()
 	}
-	s.mu.Unlock()
-	s.CutWatches()
 }
 
-// Revision is the last resourceVersion that was given.
-func (s *Server) Revision() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.revision
-}
+// Calls returns how many calls of each verb there were on Secrets, and counts anew.
+func (s *Server) Calls() map[string]int { return s.called("secrets") }
 
-// Calls returns how many calls of each verb there were, and counts anew.
-func (s *Server) Calls() map[string]int {
+// LeaseCalls is Calls for Leases.
+func (s *Server) LeaseCalls() map[string]int { return s.called("leases") }
+
+func (s *Server) called(resource string) map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := s.calls
-	s.calls = map[string]int{}
+	out := s.calls[resource]
+	delete(s.calls, resource)
 	return out
 }
 
@@ -165,25 +254,59 @@ func (s *Server) Secrets() []corev1.Secret {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []corev1.Secret
-	for _, name := range slices.Sorted(maps.Keys(s.secrets)) {
-		out = append(out, s.secrets[name])
+	for _, o := range s.sorted("secrets") {
+		out = append(out, *o.(*corev1.Secret))
 	}
 	return out
 }
 
-// Edit changes a Secret as somebody with kubectl would; nil deletes it.
-func (s *Server) Edit(name string, edit func(*corev1.Secret)) {
+// Lease returns the Lease of a name, nil if there is none.
+func (s *Server) Lease(name string) *coordinationv1.Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old := s.secrets[name]
+	o, _ := s.objects[key{"leases", name}].(*coordinationv1.Lease)
+	return o
+}
+
+// Add creates Secrets as kubectl would, whatever is in them.
+func (s *Server) Add(secrets ...corev1.Secret) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range secrets {
+		s.happened("ADDED", "secrets", secrets[i].DeepCopy())
+	}
+}
+
+// Edit changes a Secret as somebody with kubectl would; nil deletes it.
+func (s *Server) Edit(name string, edit func(*corev1.Secret)) { change(s, "secrets", name, edit) }
+
+// EditLease is Edit for a Lease.
+func (s *Server) EditLease(name string, edit func(*coordinationv1.Lease)) {
+	change(s, "leases", name, edit)
+}
+
+func change[T object](s *Server, resource, name string, edit func(T)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.objects[key{resource, name}].DeepCopyObject().(T)
 	if edit == nil {
-		delete(s.secrets, name)
-		s.happened("DELETED", old)
+		s.happened("DELETED", resource, next)
 		return
 	}
-	next := *old.DeepCopy()
-	edit(&next)
-	s.happened("MODIFIED", next)
+	edit(next)
+	s.happened("MODIFIED", resource, next)
+}
+
+// sorted returns the objects of a resource by their names.
+func (s *Server) sorted(resource string) []object {
+	var out []object
+	for k, o := range s.objects {
+		if k.resource == resource {
+			out = append(out, o)
+		}
+	}
+	slices.SortFunc(out, func(a, b object) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return out
 }
 
 func (s *Server) look() {
@@ -191,23 +314,28 @@ func (s *Server) look() {
 	s.news = make(chan struct{})
 }
 
-// happened gives a Secret its next resourceVersion and tells the watches.
-func (s *Server) happened(kind string, secret corev1.Secret) corev1.Secret {
+// happened gives an object its next resourceVersion and tells the watches.
+func (s *Server) happened(kind, resource string, o object) object {
 	s.revision++
-	secret.ResourceVersion = strconv.FormatUint(s.revision, 10)
-	secret.TypeMeta = metav1.TypeMeta{Kind: "Secret", APIVersion: "v1"}
-	if kind != "DELETED" {
-		s.secrets[secret.Name] = secret
+	o.SetResourceVersion(strconv.FormatUint(s.revision, 10))
+	for _, r := range resources {
+		if r.name == resource {
+			o.GetObjectKind().SetGroupVersionKind(r.version.WithKind(r.kind))
+		}
 	}
-	s.history = append(s.history, event{kind, s.revision, secret})
+	at := key{resource, o.GetName()}
+	if s.objects[at] = o; kind == "DELETED" {
+		delete(s.objects, at)
+	}
+	s.history = append(s.history, event{kind, s.revision, resource, o})
 	s.look()
-	return secret
+	return o
 }
 
-var resource = schema.GroupResource{Resource: "secrets"}
-
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	name, ok := strings.CutPrefix(r.URL.Path, "/api/v1/namespaces/"+Namespace+"/secrets")
+	prefix, name, ok := strings.Cut(r.URL.Path, "namespaces/"+Namespace+"/")
+	kind := resources[prefix]
+	name, known := strings.CutPrefix(name, kind.name)
 	name = strings.TrimPrefix(name, "/")
 	query := r.URL.Query()
 	verb := map[string]string{http.MethodGet: "get", http.MethodPost: "create", http.MethodPut: "update", http.MethodDelete: "delete"}[r.Method]
@@ -217,20 +345,26 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			verb = "watch"
 		}
 	}
-	var body corev1.Secret
+	if ok = ok && known && kind.name != ""; !ok {
+		kind = resources["/api/v1/"]
+	}
+	body := kind.empty()
 	var options metav1.DeleteOptions
 	var err error
 	switch verb {
 	case "create", "update":
-		err = json.NewDecoder(r.Body).Decode(&body)
+		err = json.NewDecoder(r.Body).Decode(body)
 	case "delete":
 		err = json.NewDecoder(r.Body).Decode(&options)
 	}
 	if name == "" {
-		name = body.Name
+		name = body.GetName()
 	}
 	s.mu.Lock()
-	s.calls[verb]++
+	if s.calls[kind.name] == nil {
+		s.calls[kind.name] = map[string]int{}
+	}
+	s.calls[kind.name][verb]++
 	fault := s.fault(verb, name)
 	s.mu.Unlock()
 	switch {
@@ -246,7 +380,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(w, apierrors.NewBadRequest(err.Error()))
 		return
 	case verb == "watch":
-		s.watch(w, r)
+		s.watch(w, r, kind.name)
 		return
 	}
 	s.mu.Lock()
@@ -254,19 +388,19 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	var refusal *apierrors.StatusError
 	switch verb {
 	case "get":
-		if secret, ok := s.secrets[name]; ok {
-			answer = secret
+		if o, ok := s.objects[key{kind.name, name}]; ok {
+			answer = o
 		} else {
-			refusal = apierrors.NewNotFound(resource, name)
+			refusal = apierrors.NewNotFound(schema.GroupResource{Resource: kind.name}, name)
 		}
 	case "list":
-		answer = s.list(query.Get("labelSelector"), query.Get("limit"), query.Get("continue"))
+		answer = s.list(kind.name, query.Get("labelSelector"), query.Get("limit"), query.Get("continue"))
 	case "create":
-		answer, refusal = s.create(body, query.Has("dryRun"))
+		answer, refusal = s.create(kind.name, body, query.Has("dryRun"))
 	case "update":
-		answer, refusal = s.update(body)
+		answer, refusal = s.update(kind.name, body)
 	case "delete":
-		answer, refusal = s.remove(name, options)
+		answer, refusal = s.remove(kind.name, name, options)
 	}
 	s.mu.Unlock()
 	if fault.DropAnswer {
@@ -294,102 +428,136 @@ func refuse(w http.ResponseWriter, e *apierrors.StatusError) {
 	_ = json.NewEncoder(w).Encode(status)
 }
 
-func invalid(secret corev1.Secret) *apierrors.StatusError {
-	bad := validation.IsDNS1123Subdomain(secret.Name)
-	for key, value := range secret.Labels {
+func invalid(o object) *apierrors.StatusError {
+	bad := validation.IsDNS1123Subdomain(o.GetName())
+	for key, value := range o.GetLabels() {
 		bad = append(append(bad, validation.IsQualifiedName(key)...), validation.IsValidLabelValue(value)...)
 	}
-	for key := range secret.Annotations {
+	for key := range o.GetAnnotations() {
 		bad = append(bad, validation.IsQualifiedName(key)...)
 	}
-	for key := range secret.Data {
-		bad = append(bad, validation.IsConfigMapKey(key)...)
+	switch o := o.(type) {
+	case *corev1.Secret:
+		for key := range o.Data {
+			bad = append(bad, validation.IsConfigMapKey(key)...)
+		}
+	case *coordinationv1.Lease:
+		if d := o.Spec.LeaseDurationSeconds; d != nil && *d <= 0 {
+			bad = append(bad, "spec.leaseDurationSeconds: must be greater than 0")
+		}
+		if n := o.Spec.LeaseTransitions; n != nil && *n < 0 {
+			bad = append(bad, "spec.leaseTransitions: must be greater than or equal to 0")
+		}
 	}
 	if len(bad) == 0 {
 		return nil
 	}
-	e := apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, secret.Name, nil)
+	e := apierrors.NewInvalid(schema.GroupKind{}, o.GetName(), nil)
 	e.ErrStatus.Message = strings.Join(bad, "; ")
 	return e
 }
 
-func (s *Server) create(secret corev1.Secret, dry bool) (corev1.Secret, *apierrors.StatusError) {
-	if e := invalid(secret); e != nil {
-		return secret, e
+func (s *Server) create(resource string, o object, dry bool) (object, *apierrors.StatusError) {
+	if e := invalid(o); e != nil {
+		return o, e
 	}
-	if _, there := s.secrets[secret.Name]; there {
-		return secret, apierrors.NewAlreadyExists(resource, secret.Name)
+	if _, there := s.objects[key{resource, o.GetName()}]; there {
+		return o, apierrors.NewAlreadyExists(schema.GroupResource{Resource: resource}, o.GetName())
 	}
-	if secret.ResourceVersion != "" {
-		return secret, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	if o.GetResourceVersion() != "" {
+		return o, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
 	if dry {
-		return secret, nil
+		return o, nil
 	}
-	secret.UID = types.UID(fmt.Sprintf("uid-%d", s.revision))
-	return s.happened("ADDED", secret), nil
+	o.SetUID(types.UID(fmt.Sprintf("uid-%d", s.revision)))
+	return s.happened("ADDED", resource, o), nil
 }
 
-func (s *Server) update(secret corev1.Secret) (corev1.Secret, *apierrors.StatusError) {
-	have, there := s.secrets[secret.Name]
-	switch {
-	case !there:
-		return secret, apierrors.NewNotFound(resource, secret.Name)
-	case secret.ResourceVersion != have.ResourceVersion:
-		return secret, apierrors.NewConflict(resource, secret.Name, fmt.Errorf("the object has been modified"))
-	case secret.Type != have.Type:
-		return secret, apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, secret.Name, nil)
-	}
-	secret.UID = have.UID
-	return s.happened("MODIFIED", secret), invalid(secret)
-}
-
-func (s *Server) remove(name string, options metav1.DeleteOptions) (any, *apierrors.StatusError) {
-	have, there := s.secrets[name]
+func (s *Server) update(resource string, o object) (object, *apierrors.StatusError) {
+	have, there := s.objects[key{resource, o.GetName()}]
 	if !there {
-		return nil, apierrors.NewNotFound(resource, name)
+		return o, apierrors.NewNotFound(schema.GroupResource{Resource: resource}, o.GetName())
 	}
-	if p := options.Preconditions; p != nil && (p.ResourceVersion != nil && *p.ResourceVersion != have.ResourceVersion || p.UID != nil && *p.UID != have.UID) {
-		return nil, apierrors.NewConflict(resource, name, fmt.Errorf("a precondition failed"))
+	if o.GetResourceVersion() != have.GetResourceVersion() {
+		return o, apierrors.NewConflict(schema.GroupResource{Resource: resource}, o.GetName(), fmt.Errorf("the object has been modified"))
 	}
-	delete(s.secrets, name)
-	s.happened("DELETED", have)
+	if secret, ok := o.(*corev1.Secret); ok && secret.Type != have.(*corev1.Secret).Type {
+		return o, apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, o.GetName(), nil)
+	}
+	if e := invalid(o); e != nil {
+		return o, e
+	}
+	o.SetUID(have.GetUID())
+	return s.happened("MODIFIED", resource, o), nil
+}
+
+func (s *Server) remove(resource, name string, options metav1.DeleteOptions) (any, *apierrors.StatusError) {
+	have, there := s.objects[key{resource, name}]
+	if !there {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: resource}, name)
+	}
+	if p := options.Preconditions; p != nil && (p.ResourceVersion != nil && *p.ResourceVersion != have.GetResourceVersion() || p.UID != nil && *p.UID != have.GetUID()) {
+		return nil, apierrors.NewConflict(schema.GroupResource{Resource: resource}, name, fmt.Errorf("a precondition failed"))
+	}
+	s.happened("DELETED", resource, have.DeepCopyObject().(object))
 	return metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess}, nil
 }
 
-func matches(selector string, secret corev1.Secret) bool {
+func matches(selector string, o object) bool {
 	parsed, err := labels.Parse(selector)
-	return err == nil && parsed.Matches(labels.Set(secret.Labels))
+	return err == nil && parsed.Matches(labels.Set(o.GetLabels()))
 }
 
-func (s *Server) list(selector, limit, token string) corev1.SecretList {
+func (s *Server) list(resource, selector, limit, token string) corev1.SecretList {
 	items := s.pages[token]
 	version, _, _ := strings.Cut(token, "/")
 	if token == "" {
 		version = strconv.FormatUint(s.revision, 10)
-		for _, name := range slices.Sorted(maps.Keys(s.secrets)) {
-			if matches(selector, s.secrets[name]) {
-				items = append(items, s.secrets[name])
+		for _, o := range s.sorted(resource) {
+			if matches(selector, o) {
+				items = append(items, o)
 			}
 		}
 	}
-	out := corev1.SecretList{TypeMeta: metav1.TypeMeta{Kind: "SecretList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: version}, Items: items}
+	out := corev1.SecretList{TypeMeta: metav1.TypeMeta{Kind: "SecretList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: version}}
 	if n, err := strconv.Atoi(limit); err == nil && n > 0 && n < len(items) {
 		out.Continue = fmt.Sprintf("%s/%d", version, len(s.pages))
 		s.pages[out.Continue] = items[n:]
-		out.Items = items[:n]
+		items = items[:n]
+	}
+	for _, o := range items {
+		out.Items = append(out.Items, *o.(*corev1.Secret))
 	}
 	return out
 }
 
-func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
-	from, err := strconv.ParseUint(r.URL.Query().Get("resourceVersion"), 10, 64)
-	if err != nil {
-		refuse(w, apierrors.NewBadRequest("resourceVersion"))
+// watch sends what happens from a version on or, without one, how things are and
+// what happens from now on.
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) {
+	query := r.URL.Query()
+	selector, err := fields.ParseSelector(query.Get("fieldSelector"))
+	from, syntax := strconv.ParseUint(query.Get("resourceVersion"), 10, 64)
+	if err != nil || syntax != nil && query.Get("resourceVersion") != "" {
+		refuse(w, apierrors.NewBadRequest("resourceVersion or fieldSelector"))
 		return
+	}
+	watched := func(e event) bool {
+		set := fields.Set{"metadata.name": e.object.GetName()}
+		if secret, ok := e.object.(*corev1.Secret); ok {
+			set["type"] = string(secret.Type)
+		}
+		return e.resource == resource && matches(query.Get("labelSelector"), e.object) && selector.Matches(set)
 	}
 	s.mu.Lock()
 	cut, future := s.cut, from > s.revision
+	var events []event
+	if syntax != nil {
+		from = s.revision
+		for _, o := range s.sorted(resource) {
+			events = append(events, event{"ADDED", from, resource, o})
+		}
+	}
 	s.mu.Unlock()
 	if future {
 		e := apierrors.NewTimeoutError("Too large resource version", 1)
@@ -404,9 +572,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	for {
 		s.mu.Lock()
 		news, held, ended, forgotten := s.news, s.held, s.cut != cut, from < s.oldest
-		var events []event
 		for _, e := range s.history {
-			if e.revision > from && matches(r.URL.Query().Get("labelSelector"), e.secret) {
+			if e.revision > from {
 				events = append(events, e)
 			}
 		}
@@ -421,12 +588,15 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 			return
 		case !held:
 			for _, e := range events {
-				if encoder.Encode(map[string]any{"type": e.kind, "object": e.secret}) != nil {
+				if watched(e) && encoder.Encode(map[string]any{"type": e.kind, "object": e.object}) != nil {
 					return
 				}
 				from = e.revision
 			}
+			events = nil
 			w.(http.Flusher).Flush()
+		default:
+			events = slices.DeleteFunc(events, func(e event) bool { return e.revision > from })
 		}
 		select {
 		case <-news:

@@ -37,7 +37,10 @@ type Server struct {
 
 func (s *Server) engine() *bucket.Engine {
 	c := s.Config
-	c.Owner, c.HTTP, c.Observe = "options-test", http.DefaultClient, func(string, error) {}
+	c.Owner, c.Observe = "options-test", func(string, error) {}
+	if c.HTTP == nil {
+		c.HTTP = http.DefaultClient
+	}
 	return bucket.New(c)
 }
 

@@ -1,9 +1,12 @@
 package options
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
@@ -36,7 +39,9 @@ func TestTableNamesTheServers(t *testing.T) {
 	}
 }
 
-// A service that answers well to what it does not know, and keeps nothing.
+// A service that takes an option and does not show it, be it that it takes its
+// time or that it ignores what it does not know: that is not final, and nothing is
+// concluded from it for other buckets.
 func TestDroppedOption(t *testing.T) {
 	t.Parallel()
 	for _, o := range options {
@@ -45,17 +50,25 @@ func TestDroppedOption(t *testing.T) {
 		}
 		t.Run(o.name, func(t *testing.T) {
 			t.Parallel()
-			web := s3fake.Start(t)
-			web.Drops[o.subresource] = true
-			e, first := faked(web).engine(), o.first.spec(t)
-			err := e.Create(t.Context(), "one", first)
-			if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "the storage has no "+o.name) {
-				t.Errorf("got %v, want that the storage has no %s", err, o.name)
-			}
-			before := len(web.Calls())
-			if err := e.Create(t.Context(), "two", first); !fault.Is(err, fault.Unsupported) || len(web.Calls()) != before {
-				t.Errorf("got %v after %v; what is known needs no call", err, web.Calls()[before:])
-			}
+			first := o.first.spec(t)
+			synctest.Test(t, func(t *testing.T) {
+				web := s3fake.New()
+				s := faked(web)
+				s.HTTP = &http.Client{Transport: web}
+				e := s.engine()
+				web.Hide(o.subresource, true)
+				err := e.Create(t.Context(), "one", first)
+				if !fault.Is(err, fault.Pending) || !strings.Contains(err.Error(), "has taken "+o.name+" and does not show it yet") {
+					t.Errorf("got %v, want that %s does not show yet", err, o.name)
+				}
+				// The next one shows after three seconds, as the first would have.
+				go func() {
+					time.Sleep(3 * time.Second)
+					web.Hide(o.subresource, false)
+				}()
+				must(t, e.Create(t.Context(), "two", first))
+				must(t, e.Create(t.Context(), "one", first))
+			})
 		})
 	}
 }

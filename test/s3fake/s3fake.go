@@ -22,10 +22,9 @@ type Server struct {
 	URL string
 	// Lacks are the subresources that it answers with 501, such as "lifecycle".
 	Lacks map[string]bool
-	// Drops are those that it takes and does not keep.
-	Drops map[string]bool
 
 	mu      sync.Mutex
+	hidden  map[string]bool // those that it takes and does not show
 	buckets map[string]*bucket
 	calls   []string
 }
@@ -64,9 +63,31 @@ func acl(grants string) string {
 
 const readAll = `<Grant><Grantee xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="Group"><URI>http://acs.amazonaws.com/groups/global/AllUsers</URI></Grantee><Permission>READ</Permission></Grant>`
 
+// New returns a service that answers [Server.RoundTrip] only.
+func New() *Server {
+	return &Server{URL: "http://s3.fake", Lacks: map[string]bool{}, hidden: map[string]bool{}, buckets: map[string]*bucket{}}
+}
+
+// RoundTrip answers a request without a network, as an http.RoundTripper.
+func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body == nil {
+		r.Body = http.NoBody
+	}
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+// Hide makes the service take an option and not show it, or show it again.
+func (s *Server) Hide(subresource string, hidden bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hidden[subresource] = hidden
+}
+
 // Start runs a service for the time of a test.
 func Start(t testing.TB) *Server {
-	s := &Server{Lacks: map[string]bool{}, Drops: map[string]bool{}, buckets: map[string]*bucket{}}
+	s := New()
 	web := httptest.NewServer(s)
 	t.Cleanup(web.Close)
 	s.URL = web.URL
@@ -118,14 +139,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, "NoSuchBucket")
 	case s.Lacks[subresource]:
 		fail(w, http.StatusNotImplemented, "NotImplemented")
+	case r.URL.Query().Has("location"):
+		_, _ = fmt.Fprintf(w, "<LocationConstraint>%s</LocationConstraint>", b.location)
 	case subresource == "" && r.Method == http.MethodPut:
 		fail(w, http.StatusConflict, "BucketAlreadyOwnedByYou")
 	case subresource == "" && r.Method == http.MethodDelete:
 		delete(s.buckets, name)
 		w.WriteHeader(http.StatusNoContent)
-	case s.Drops[subresource] && r.Method == http.MethodPut:
-	case r.Method == http.MethodPut && r.Header.Get("X-Amz-Acl") != "":
-		b.documents["acl"] = acl(map[string]string{"public-read": readAll}[r.Header.Get("X-Amz-Acl")])
+	case s.hidden[subresource] && r.Method == http.MethodGet && initial[subresource] != "":
+		_, _ = io.WriteString(w, initial[subresource])
+	case s.hidden[subresource] && r.Method == http.MethodGet:
+		fail(w, http.StatusNotFound, absent[subresource])
+	case r.Method == http.MethodPut && r.Header.Get("x-amz-acl") != "":
+		b.documents["acl"] = acl(map[string]string{"public-read": readAll}[r.Header.Get("x-amz-acl")])
 	case r.Method == http.MethodPut:
 		b.documents[subresource] = string(body)
 	case r.Method == http.MethodDelete:

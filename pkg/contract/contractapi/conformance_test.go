@@ -8,6 +8,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/contractapi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/contracttest"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
 
@@ -31,10 +32,10 @@ func TestConformance(t *testing.T) {
 	open := func(t *testing.T, c *harness.Contractd, token string) contracttest.Service {
 		t.Helper()
 		line := &harness.Line{}
-		transport := &http.Transport{MaxIdleConnsPerHost: 16}
-		t.Cleanup(transport.CloseIdleConnections)
+		carrier := &http.Transport{MaxIdleConnsPerHost: 16}
+		t.Cleanup(carrier.CloseIdleConnections)
 		p, err := contractapi.New(contractapi.Config{
-			URL: line.Proxy(t, c.API, "", ""), Token: func() secret.String { return secret.New(token) }, HTTP: &http.Client{Transport: transport}, Observe: func(string, error) {},
+			URL: line.Proxy(t, c.API, "", ""), Token: func() secret.String { return secret.New(token) }, HTTP: transport.Bounded(carrier), Observe: func(string, error) {},
 		})
 		if err != nil {
 			t.Fatal(err)

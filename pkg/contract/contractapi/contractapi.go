@@ -14,7 +14,6 @@ package contractapi
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -27,6 +26,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/retry"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // Config reaches a service.
@@ -35,6 +35,8 @@ type Config struct {
 	URL string
 	// Token returns the bearer token as it is now.
 	Token func() secret.String
+	// Allowed are the addresses that the service may name.
+	Allowed transport.Allowed
 	// KeysReachAll says that the service cannot limit a key to buckets: each
 	// reaches all of its contract.
 	KeysReachAll bool
@@ -46,9 +48,8 @@ type Config struct {
 
 // Provider is a contract service.
 type Provider struct {
+	Config
 	client  *api.Client
-	http    *http.Client
-	observe func(string, error)
 	scopeBy contract.ScopeBy
 }
 
@@ -61,17 +62,14 @@ var (
 
 // New returns the provider; no call is made.
 func New(c Config) (*Provider, error) {
-	// A redirect would turn a write into a read, and carry the token elsewhere.
-	client := *c.HTTP
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	calls, err := api.NewClient(c.URL, api.WithHTTPClient(&client), api.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+	calls, err := api.NewClient(c.URL, api.WithHTTPClient(c.HTTP), api.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
 		r.Header.Set("Authorization", "Bearer "+c.Token().Reveal())
 		return nil
 	}))
 	if err != nil {
 		return nil, fmt.Errorf("contract service %s: %w", c.URL, err)
 	}
-	p := &Provider{client: calls, http: &client, observe: c.Observe, scopeBy: contract.ScopeByKey}
+	p := &Provider{Config: c, client: calls, scopeBy: contract.ScopeByKey}
 	if c.KeysReachAll {
 		p.scopeBy = contract.ScopeByNone
 	}
@@ -95,7 +93,10 @@ func (p *Provider) Regions(ctx context.Context) ([]cosi.Endpoint, error) {
 	if err == nil && len(list.Items) == 0 {
 		err = unpromised(nil)
 	}
-	return endpointsOf(list.Items), err
+	if err != nil {
+		return nil, err
+	}
+	return p.endpointsOf(list.Items)
 }
 
 // Check implements contract.Provider. Of each region's S3 server any answer
@@ -105,18 +106,7 @@ func (p *Provider) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, e := range endpoints {
-		req, err := http.NewRequestWithContext(ctx, http.MethodHead, e.URL, nil)
-		if err != nil {
-			return fault.Wrap(fault.Internal, err, "the contract service's region %s has an S3 address that is none", e.Region)
-		}
-		answer, err := p.http.Do(req)
-		if err != nil {
-			return fault.Wrap(fault.Unavailable, err, "the storage of region %s at %s does not answer (%s)", e.Region, e.URL, fault.NoAnswer(err))
-		}
-		_ = answer.Body.Close()
-	}
-	return nil
+	return contract.Reach(ctx, p.HTTP, endpoints)
 }
 
 // EnsureContract implements contract.Provider.
@@ -188,18 +178,22 @@ func (p *Provider) contractInto(ctx context.Context, c *api.Contract, operation,
 		err = unpromised(nil)
 	}
 	if err != nil {
-		return contract.Contract{}, fault.In(err, "contract %s", name)
+		return contract.Contract{}, err
 	}
 	state, ok := states[c.State]
 	if !ok {
-		return contract.Contract{}, fault.New(fault.Internal, "contract %s: the service says state %q, which this driver does not know", name, c.State)
+		return contract.Contract{}, fault.New(fault.Internal, "the service says state %q, which this driver does not know", p.said(string(c.State)))
+	}
+	endpoints, err := p.endpointsOf(c.Endpoints)
+	if err != nil {
+		return contract.Contract{}, fault.In(err, "contract %s", name)
 	}
 	return contract.Contract{
 		Name:       c.Name,
 		Owner:      c.Spec.Owner,
 		State:      state,
-		Message:    value(c.Message),
-		Endpoints:  endpointsOf(c.Endpoints),
+		Message:    p.said(value(c.Message)),
+		Endpoints:  endpoints,
 		RetryAfter: retry.After(meta.header),
 	}, nil
 }
@@ -218,7 +212,7 @@ func (p *Provider) Usage(ctx context.Context, name string) (contract.Usage, erro
 	var u api.Usage
 	err := p.call(ctx, "GetUsage", &u, func(ctx context.Context) (*http.Response, error) { return p.client.GetUsage(ctx, name) })
 	if err != nil {
-		return contract.Usage{}, fault.In(err, "contract %s", name)
+		return contract.Usage{}, err
 	}
 	return contract.Usage{Buckets: &u.Buckets, Keys: &u.Keys, Bytes: u.Bytes, Objects: u.Objects}, nil
 }
@@ -233,13 +227,13 @@ func (p *Provider) DeleteContract(ctx context.Context, name string) error {
 	case fault.Is(err, fault.NotFound) || err == nil && meta.status == http.StatusNoContent:
 		return nil
 	case err == nil && meta.status == http.StatusAccepted:
-		f := fault.New(fault.Pending, "contract %s is being cancelled", name)
+		f := fault.New(fault.Pending, "it is being cancelled")
 		f.RetryAfter = retry.After(meta.header)
 		return f
 	case err == nil:
 		err = unpromised(nil)
 	}
-	return fault.In(err, "contract %s", name)
+	return err
 }
 
 // IssueKey implements contract.Provider.
@@ -272,11 +266,11 @@ func (p *Provider) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (
 	err := p.call(ctx, "PutKey", &issued, func(ctx context.Context) (*http.Response, error) {
 		return p.client.PutKey(ctx, req.Contract, req.Proposed.AccessKeyID, body)
 	})
-	if err != nil {
-		return secret.KeyPair{}, fault.In(err, "key %s of contract %s", req.Slot, req.Contract)
+	if err == nil && (issued.Key.AccessKeyId == "" || issued.SecretAccessKey == "") {
+		err = unpromised(nil)
 	}
-	if issued.Key.AccessKeyId == "" || issued.SecretAccessKey == "" {
-		return secret.KeyPair{}, fault.New(fault.Internal, "key %s of contract %s: the service answered without a key", req.Slot, req.Contract)
+	if err != nil {
+		return secret.KeyPair{}, err
 	}
 	return secret.KeyPair{AccessKeyID: issued.Key.AccessKeyId, SecretAccessKey: secret.New(issued.SecretAccessKey)}, nil
 }
@@ -292,63 +286,56 @@ func (p *Provider) AcknowledgeKey(ctx context.Context, name string, proposed sec
 	err := p.call(ctx, "AcknowledgeKey", nil, func(ctx context.Context) (*http.Response, error) {
 		return p.client.AcknowledgeKey(ctx, name, proposed.AccessKeyID)
 	})
-	return fault.In(err, "contract %s", name)
+	return err
 }
 
 // ListKeys implements contract.Provider.
 func (p *Provider) ListKeys(ctx context.Context, name, slot string) ([]contract.KeyInfo, error) {
+	keys, err := p.keys(ctx, name, slot)
 	var out []contract.KeyInfo
-	params := &api.ListKeysParams{Slot: optional(slot)}
-	for {
-		var page api.KeyList
-		err := p.call(ctx, "ListKeys", &page, func(ctx context.Context) (*http.Response, error) { return p.client.ListKeys(ctx, name, params) })
-		if err != nil {
-			return nil, fault.In(err, "contract %s", name)
-		}
-		if page.Items == nil {
-			return nil, fault.In(unpromised(nil), "contract %s", name)
-		}
-		for _, k := range page.Items {
-			out = append(out, contract.KeyInfo{AccessKeyID: k.AccessKeyId, Slot: k.Spec.Slot, Active: k.State == api.KeyStateActive, CreatedAt: k.CreatedAt, Name: k.Name})
-		}
-		if params.PageToken = page.NextPageToken; value(params.PageToken) == "" {
-			return out, nil
-		}
+	for _, k := range keys {
+		out = append(out, contract.KeyInfo{AccessKeyID: k.AccessKeyId, Slot: k.Spec.Slot, Active: k.State == api.KeyStateActive, CreatedAt: k.CreatedAt, Name: k.Name})
 	}
+	return out, err
 }
 
-// RevokeKey implements contract.Provider.
-func (p *Provider) RevokeKey(ctx context.Context, name, slot, accessKeyID string) error {
-	if accessKeyID == "" {
-		err := p.call(ctx, "RevokeSlot", nil, func(ctx context.Context) (*http.Response, error) {
-			return p.client.RevokeSlot(ctx, name, &api.RevokeSlotParams{Slot: slot})
-		})
-		return absentIsNil(fault.In(err, "contract %s", name))
-	}
-	// The API deletes by name and the caller knows the id: a rare call may list.
-	params := &api.ListKeysParams{Slot: &slot}
-	for {
+func (p *Provider) keys(ctx context.Context, name, slot string) ([]api.Key, error) {
+	var out []api.Key
+	err := transport.Pages(transport.Listing(ctx), func(ctx context.Context, token string) (string, bool, error) {
 		var page api.KeyList
-		err := p.call(ctx, "ListKeys", &page, func(ctx context.Context) (*http.Response, error) { return p.client.ListKeys(ctx, name, params) })
-		if fault.Is(err, fault.NotFound) {
-			return nil
-		}
+		err := p.call(ctx, "ListKeys", &page, func(ctx context.Context) (*http.Response, error) {
+			return p.client.ListKeys(ctx, name, &api.ListKeysParams{Slot: optional(slot), PageToken: optional(token)})
+		})
 		if err == nil && page.Items == nil {
 			err = unpromised(nil)
 		}
-		if err != nil {
-			return fault.In(err, "contract %s", name)
-		}
-		if i := slices.IndexFunc(page.Items, func(k api.Key) bool { return k.AccessKeyId == accessKeyID }); i >= 0 {
-			err := p.call(ctx, "DeleteKey", nil, func(ctx context.Context) (*http.Response, error) {
-				return p.client.DeleteKey(ctx, name, page.Items[i].Name)
-			})
-			return absentIsNil(fault.In(err, "contract %s", name))
-		}
-		if params.PageToken = page.NextPageToken; value(params.PageToken) == "" {
-			return nil
-		}
+		out = append(out, page.Items...)
+		return value(page.NextPageToken), value(page.NextPageToken) != "", err
+	})
+	if err != nil {
+		return nil, err
 	}
+	return out, nil
+}
+
+// RevokeKey implements contract.Provider.
+func (p *Provider) RevokeKey(ctx context.Context, req contract.RevokeKeyRequest) error {
+	return absentIsNil(p.revokeKey(ctx, req.Contract, req.Slot, req.AccessKeyID))
+}
+
+func (p *Provider) revokeKey(ctx context.Context, name, slot, accessKeyID string) error {
+	if accessKeyID == "" {
+		return p.call(ctx, "RevokeSlot", nil, func(ctx context.Context) (*http.Response, error) {
+			return p.client.RevokeSlot(ctx, name, &api.RevokeSlotParams{Slot: slot})
+		})
+	}
+	// The API deletes by name and the caller knows the id: a rare call may list.
+	keys, err := p.keys(ctx, name, slot)
+	i := slices.IndexFunc(keys, func(k api.Key) bool { return k.AccessKeyId == accessKeyID })
+	if err != nil || i < 0 {
+		return err
+	}
+	return p.call(ctx, "DeleteKey", nil, func(ctx context.Context) (*http.Response, error) { return p.client.DeleteKey(ctx, name, keys[i].Name) })
 }
 
 // absentIsNil is for calls that take something away.
@@ -359,16 +346,19 @@ func absentIsNil(err error) error {
 	return err
 }
 
-// unpromised is what a success is that the API does not know.
+// unpromised is what a success is that the API does not know: of whatever stands
+// in front of the service, maybe, so what was asked may not have been done.
 func unpromised(cause error) error {
-	return fault.Wrap(fault.Internal, cause, "the contract service's answer is not what its API promises; check that the backend's url is a contract service")
+	f := fault.Wrap(fault.Unavailable, cause, "the contract service's answer is not what its API promises; check that the backend's url is a contract service")
+	f.Final = true
+	return f
 }
+
+// said is a text of the service, fit for a message.
+func (p *Provider) said(text string) string { return fault.Said(text, p.Token().Reveal()) }
 
 // send makes one HTTP request.
 type send func(context.Context) (*http.Response, error)
-
-// maxAnswer bounds what is read of an answer.
-const maxAnswer = 8 << 20
 
 func (p *Provider) call(ctx context.Context, operation string, into any, send send) error {
 	_, err := p.exchange(ctx, operation, into, send)
@@ -387,7 +377,7 @@ func (p *Provider) exchange(ctx context.Context, operation string, into any, sen
 	var answer meta
 	err := retry.Do(ctx, func() (err error) {
 		answer, err = p.once(ctx, into, send)
-		p.observe(operation, err)
+		p.Observe(operation, err)
 		return err
 	})
 	return answer, err
@@ -396,20 +386,17 @@ func (p *Provider) exchange(ctx context.Context, operation string, into any, sen
 func (p *Provider) once(ctx context.Context, into any, send send) (meta, error) {
 	answer, err := send(ctx)
 	if err != nil {
-		if errors.Is(ctx.Err(), context.Canceled) {
-			return meta{}, fault.Wrap(fault.Canceled, err, "the call was given up")
-		}
-		return meta{}, fault.Wrap(fault.Unavailable, err, "the contract service does not answer (%s)", fault.NoAnswer(err))
+		return meta{}, fault.NoAnswer(err, "", "the contract service")
 	}
 	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	text, err := io.ReadAll(answer.Body)
 	if err != nil {
-		return meta{}, fault.Wrap(fault.Unavailable, err, "the contract service's answer was cut short")
+		return meta{}, fault.NoAnswer(err, "", "the contract service")
 	}
 	m := meta{status: answer.StatusCode, header: answer.Header}
 	switch {
 	case answer.StatusCode >= 300:
-		return m, problemOf(answer, text)
+		return m, p.problemOf(answer, text)
 	case answer.StatusCode == http.StatusNoContent:
 		return m, nil
 	case into == nil:
@@ -421,12 +408,20 @@ func (p *Provider) once(ctx context.Context, into any, send send) (meta, error) 
 	return m, nil
 }
 
-func endpointsOf(list []api.Endpoint) []cosi.Endpoint {
+// endpointsOf are endpoints that the service names, which the driver sends
+// signed requests to and tells to applications.
+func (p *Provider) endpointsOf(list []api.Endpoint) ([]cosi.Endpoint, error) {
 	out := make([]cosi.Endpoint, len(list))
 	for i, e := range list {
+		if err := p.Allowed.Check(e.Url); err != nil {
+			return nil, fault.Wrap(fault.FailedPrecondition, err, "the contract service names the S3 address %q: %s", p.said(e.Url), err)
+		}
+		if region := p.said(e.Region); region != e.Region {
+			return nil, fault.New(fault.FailedPrecondition, "the contract service names a region %q, which is no name", region)
+		}
 		out[i] = cosi.Endpoint{Region: e.Region, URL: e.Url, PathStyle: e.PathStyle}
 	}
-	return out
+	return out, nil
 }
 
 func optional(s string) *string {

@@ -26,6 +26,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 	"github.com/contract-cosi/contract-cosi-driver/test/poll"
 )
 
@@ -71,10 +72,15 @@ func play(t *testing.T, a answer) (*service, *contractapi.Provider) {
 
 func (s *service) provider(url string) *contractapi.Provider {
 	s.t.Helper()
+	return s.allowed(url, transport.Allowed{})
+}
+
+func (s *service) allowed(url string, allowed transport.Allowed) *contractapi.Provider {
+	s.t.Helper()
 	// Each test's connections are its own, so that one's lost answers are not another's.
-	transport := &http.Transport{}
-	s.t.Cleanup(transport.CloseIdleConnections)
-	p, err := contractapi.New(contractapi.Config{URL: url, Token: func() secret.String { return secret.New(token) }, HTTP: &http.Client{Transport: transport}, Observe: func(operation string, err error) {
+	carrier := &http.Transport{}
+	s.t.Cleanup(carrier.CloseIdleConnections)
+	p, err := contractapi.New(contractapi.Config{URL: url, Allowed: allowed, Token: func() secret.String { return secret.New(token) }, HTTP: transport.Bounded(carrier), Observe: func(operation string, err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.observed = append(s.observed, operation+" "+string(fault.KindOf(err)))
@@ -206,9 +212,6 @@ func TestProblemCodes(t *testing.T) {
 			}
 			_, second := p.GetContract(bounded(t), "team-a")
 			stable(t, first, second)
-			if !strings.Contains(first.Error(), "contract team-a: ") {
-				t.Errorf("the text %q does not name the contract", first)
-			}
 			if says := "detail of " + code; code != "contract-owned-by-other" && !strings.Contains(first.Error(), says) {
 				t.Errorf("the text %q does not say %q", first, says)
 			}
@@ -264,13 +267,13 @@ func TestProblemSentence(t *testing.T) {
 		problem string
 		want    string
 	}{
-		"title":           {`{"title":"Too long","code":"invalid-argument","requestId":"req-1"}`, "contract team-a: Too long"},
-		"detail":          {`{"title":"Wrong","detail":"plan x is not sold","code":"invalid-argument"}`, "contract team-a: plan x is not sold"},
-		"fields":          {`{"title":"Wrong","code":"invalid-argument","errors":[{"pointer":"/plan","detail":"is not sold"},{"pointer":"/quota","detail":"too much"}]}`, "contract team-a: Wrong; /plan: is not sold; /quota: too much"},
-		"fields in words": {`{"title":"Wrong","detail":"plan is not sold","code":"invalid-argument","errors":[{"pointer":"/plan","detail":"is not sold"}]}`, "contract team-a: plan is not sold"},
-		"limit":           {`{"title":"Full","code":"limit-exceeded","limit":{"name":"maxKeys","max":3,"current":3}}`, "contract team-a: Full (maxKeys is 3, in use 3)"},
-		"token":           {`{"title":"Expired","code":"unauthenticated"}`, "contract team-a: the contract service refused the driver's token (Expired); check the backend's tokenFile"},
-		"owner":           {`{"title":"Not yours","code":"contract-owned-by-other"}`, "contract team-a: the contract belongs to another owner; choose another contract name, or set driver.owner to the mark it was signed with"},
+		"title":           {`{"title":"Too long","code":"invalid-argument","requestId":"req-1"}`, "Too long"},
+		"detail":          {`{"title":"Wrong","detail":"plan x is not sold","code":"invalid-argument"}`, "plan x is not sold"},
+		"fields":          {`{"title":"Wrong","code":"invalid-argument","errors":[{"pointer":"/plan","detail":"is not sold"},{"pointer":"/quota","detail":"too much"}]}`, "Wrong; /plan: is not sold; /quota: too much"},
+		"fields in words": {`{"title":"Wrong","detail":"plan is not sold","code":"invalid-argument","errors":[{"pointer":"/plan","detail":"is not sold"}]}`, "plan is not sold"},
+		"limit":           {`{"title":"Full","code":"limit-exceeded","limit":{"name":"maxKeys","max":3,"current":3}}`, "Full (maxKeys is 3, in use 3)"},
+		"token":           {`{"title":"Expired","code":"unauthenticated"}`, "the contract service refused the driver's token (Expired); check the backend's tokenFile"},
+		"owner":           {`{"title":"Not yours","code":"contract-owned-by-other"}`, "it belongs to another owner; choose another contract name, or set driver.owner to the mark it was signed with"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -328,8 +331,8 @@ func TestAnswersThatAreNoProblem(t *testing.T) {
 			// A page that happens to be 404 must not pass for a contract that is gone.
 			if c.status == 404 {
 				kind(t, p.DeleteContract(bounded(t), "team-a"), fault.Internal)
-				kind(t, p.RevokeKey(bounded(t), "team-a", "ba-1", "AK1"), fault.Internal)
-				kind(t, p.RevokeKey(bounded(t), "team-a", "ba-1", ""), fault.Internal)
+				kind(t, p.RevokeKey(bounded(t), contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1", AccessKeyID: "AK1"}), fault.Internal)
+				kind(t, p.RevokeKey(bounded(t), contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1"}), fault.Internal)
 			}
 		})
 	}
@@ -386,7 +389,7 @@ func TestAnswerThatIsNotJSON(t *testing.T) {
 			t.Parallel()
 			s, p := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { write(w, 200, body) })
 			_, err := p.GetContract(bounded(t), "team-a")
-			kind(t, err, fault.Internal)
+			kind(t, err, fault.Unavailable)
 			s.asked("GET /v1/contracts/team-a") // it would not get better
 		})
 	}
@@ -529,8 +532,8 @@ func TestNoWaitBeyondTheDeadline(t *testing.T) {
 	kind(t, err, fault.Unavailable)
 	s.asked("GET /v1/contracts/team-a")
 	var f *fault.Error
-	if !errors.As(err, &f) || f.RetryAfter != asked*time.Second {
-		t.Errorf("the caller is not told to come back after %ds: %#v", asked, f)
+	if !errors.As(err, &f) || f.RetryAfter < time.Minute || f.RetryAfter >= asked*time.Second {
+		t.Errorf("the caller is not told to come back later: %#v", f)
 	}
 }
 
@@ -824,7 +827,7 @@ func TestIssueKeyWithoutAKey(t *testing.T) {
 			t.Parallel()
 			_, p := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { write(w, 201, body) })
 			_, err := p.IssueKey(bounded(t), issueRequest)
-			kind(t, err, fault.Internal)
+			kind(t, err, fault.Unavailable)
 			if err != nil && strings.Contains(err.Error(), "sk1") {
 				t.Errorf("the secret is in the text %q", err)
 			}
@@ -915,7 +918,7 @@ func TestRevokeKey(t *testing.T) {
 				}
 				twoPages(w, r)
 			})
-			if err := p.RevokeKey(bounded(t), "team-a", "ba-1", c.id); err != nil {
+			if err := p.RevokeKey(bounded(t), contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1", AccessKeyID: c.id}); err != nil {
 				t.Error(err)
 			}
 			var removed []string
@@ -932,7 +935,7 @@ func TestRevokeKey(t *testing.T) {
 	t.Run("missing contract", func(t *testing.T) {
 		t.Parallel()
 		_, p := play(t, func(w http.ResponseWriter, _ *http.Request, n int) { problem(w, 404, "contract-not-found", n) })
-		kind(t, p.RevokeKey(bounded(t), "team-a", "ba-1", "AK1"), "")
+		kind(t, p.RevokeKey(bounded(t), contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1", AccessKeyID: "AK1"}), "")
 	})
 	t.Run("refused", func(t *testing.T) {
 		t.Parallel()
@@ -943,8 +946,8 @@ func TestRevokeKey(t *testing.T) {
 			}
 			twoPages(w, r)
 		})
-		kind(t, p.RevokeKey(bounded(t), "team-a", "ba-1", "AK1"), fault.Unavailable)
-		kind(t, p.RevokeKey(bounded(t), "team-a", "ba-1", ""), fault.Unavailable)
+		kind(t, p.RevokeKey(bounded(t), contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1", AccessKeyID: "AK1"}), fault.Unavailable)
+		kind(t, p.RevokeKey(bounded(t), contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1"}), fault.Unavailable)
 	})
 }
 
@@ -1016,10 +1019,10 @@ func TestTokenIsSentAndNotTold(t *testing.T) {
 			return err
 		},
 		"RevokeKey": func(ctx context.Context, p *contractapi.Provider) error {
-			return p.RevokeKey(ctx, "team-a", "ba-1", "AK1")
+			return p.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1", AccessKeyID: "AK1"})
 		},
 		"RevokeSlot": func(ctx context.Context, p *contractapi.Provider) error {
-			return p.RevokeKey(ctx, "team-a", "ba-1", "")
+			return p.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1"})
 		},
 	}
 	for name, operate := range operations {
@@ -1064,10 +1067,10 @@ func TestUnpromisedSuccess(t *testing.T) {
 	t.Parallel()
 	calls := map[string]func(context.Context, *contractapi.Provider) error{
 		"RevokeKey of a slot": func(ctx context.Context, p *contractapi.Provider) error {
-			return p.RevokeKey(ctx, "team-a", "ba-1", "")
+			return p.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1"})
 		},
 		"RevokeKey of a key": func(ctx context.Context, p *contractapi.Provider) error {
-			return p.RevokeKey(ctx, "team-a", "ba-1", "AK1")
+			return p.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1", AccessKeyID: "AK1"})
 		},
 		"AcknowledgeKey": func(ctx context.Context, p *contractapi.Provider) error {
 			return p.AcknowledgeKey(ctx, "team-a", issueRequest.Proposed)
@@ -1100,7 +1103,7 @@ func TestUnpromisedSuccess(t *testing.T) {
 			t.Run(what+"/"+which, func(t *testing.T) {
 				t.Parallel()
 				s, p := play(t, func(w http.ResponseWriter, r *http.Request, _ int) { answer(w, r) })
-				kind(t, call(bounded(t), p), fault.Internal)
+				kind(t, call(bounded(t), p), fault.Unavailable)
 				if n := len(s.seen()); n != 1 {
 					t.Errorf("asked %q", s.lines())
 				}
@@ -1114,8 +1117,72 @@ func TestRevokeOfTheAbsent(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"contract-not-found", "key-not-found"} {
 		_, p := play(t, func(w http.ResponseWriter, _ *http.Request, n int) { problem(w, 404, code, n) })
-		if err := p.RevokeKey(bounded(t), "team-a", "ba-1", ""); err != nil {
+		if err := p.RevokeKey(bounded(t), contract.RevokeKeyRequest{Contract: "team-a", Slot: "ba-1"}); err != nil {
 			t.Errorf("%s: %v", code, err)
 		}
 	}
+}
+
+// An address that the service names is where the driver sends signed requests,
+// and what applications are told: it is refused before either, unless the
+// configuration has it.
+func TestAddressesOfOthers(t *testing.T) {
+	t.Parallel()
+	inside, _ := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { write(w, 200, "internal") })
+	for name, c := range map[string]struct {
+		url, region string
+		list        []string
+		ok          bool
+		says        string
+	}{
+		"an internal server": {inside.URL, "north", nil, false, "allowedEndpoints"},
+		"one that is listed": {inside.URL, "north", []string{inside.URL}, true, ""},
+		"another port of it": {inside.URL + "1", "north", []string{inside.URL}, false, "allowedEndpoints"},
+		"metadata":           {"http://169.254.169.254/latest", "north", nil, false, "allowedEndpoints"},
+		"no HTTP":            {"file:///etc/passwd", "north", nil, false, "no address of an S3 service"},
+		"credentials":        {"http://a:b@localhost", "north", nil, false, "no address of an S3 service"},
+		"a screen":           {"http://localhost/\\u001b[2J", "north", nil, false, "no address of an S3 service"},
+		"a region's name":    {"http://localhost", "\\u001b[2J", nil, false, "region"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			endpoint := fmt.Sprintf(`{"url":"%s","region":"%s","pathStyle":true}`, c.url, c.region)
+			s, _ := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+				switch r.URL.Path {
+				case "/v1/regions":
+					write(w, 200, `{"items":[`+endpoint+`]}`)
+				default:
+					write(w, 200, strings.Replace(contractJSON("active"), region, endpoint, 1))
+				}
+			})
+			own := strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
+			allowed, err := transport.NewAllowed(own, c.list)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := s.allowed(s.URL, allowed)
+			for what, ask := range map[string]func() error{
+				"Regions": func() error { _, err := p.Regions(bounded(t)); return err },
+				"Check":   func() error { return p.Check(bounded(t)) },
+				"Get":     func() error { _, err := p.GetContract(bounded(t), "team-a"); return err },
+				"Ensure": func() error {
+					_, err := p.EnsureContract(bounded(t), contract.Spec{Name: "team-a", Owner: "cluster-1"})
+					return err
+				},
+			} {
+				err := ask()
+				if c.ok != (err == nil) {
+					t.Errorf("%s: %v", what, err)
+				}
+				if err != nil && (!fault.Is(err, fault.FailedPrecondition) || !strings.Contains(err.Error(), c.says) || strings.ContainsAny(err.Error(), "\x1b")) {
+					t.Errorf("%s: %s: %q", what, fault.KindOf(err), err)
+				}
+			}
+		})
+	}
+	t.Cleanup(func() {
+		if n := len(inside.seen()); n > 1 { // by the one that is listed
+			t.Errorf("an internal server was asked %d times", n)
+		}
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/contractapi/internal/api"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/retry"
@@ -41,16 +42,16 @@ var kinds = map[api.ProblemCode]fault.Kind{
 // problemOf turns an answer that is no success into a fault. Whatever stands
 // between driver and service may answer too, with a page that is no problem
 // document: then the status decides.
-func problemOf(answer *http.Response, text []byte) error {
-	var p Problem
+func (p *Provider) problemOf(answer *http.Response, text []byte) error {
+	var problem Problem
 	kind, known := fault.Kind(""), false
-	if err := json.Unmarshal(text, &p.Problem); err == nil {
-		kind, known = kinds[p.Code]
+	if err := json.Unmarshal(text, &problem.Problem); err == nil {
+		kind, known = kinds[problem.Code]
 	}
 	var f *fault.Error
 	switch {
 	case known:
-		f = fault.Wrap(kind, &p, "%s", p.sentence())
+		f = fault.Wrap(kind, &problem, "%s", problem.sentence(p.said))
 	case answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden:
 		f = fault.New(fault.PermissionDenied, "the contract service refused the driver's token (HTTP %d); check the backend's tokenFile", answer.StatusCode)
 	case answer.StatusCode == http.StatusTooManyRequests:
@@ -64,27 +65,30 @@ func problemOf(answer *http.Response, text []byte) error {
 	return f
 }
 
-// sentence is the problem in words, with the cure where the driver knows one.
-func (p *Problem) sentence() string {
-	said := p.Title
+// maxErrors is how many of a problem's errors are told.
+const maxErrors = 5
+
+// sentence is the problem in words, each of them fit for a message, with the
+// cure where the driver knows one.
+func (p *Problem) sentence(fit func(string) string) string {
+	said := fit(p.Title)
 	if p.Detail != nil && *p.Detail != "" {
-		said = *p.Detail
+		said = fit(*p.Detail)
 	}
-	if p.Errors != nil {
-		for _, e := range *p.Errors {
-			if !strings.Contains(said, e.Detail) {
-				said += fmt.Sprintf("; %s: %s", e.Pointer, e.Detail)
-			}
+	errors := value(p.Errors)
+	for _, e := range errors[:min(len(errors), maxErrors)] {
+		if detail := fit(e.Detail); !strings.Contains(said, detail) {
+			said += fmt.Sprintf("; %s: %s", fit(e.Pointer), detail)
 		}
 	}
 	if p.Limit != nil {
-		said += fmt.Sprintf(" (%s is %d, in use %d)", p.Limit.Name, p.Limit.Max, p.Limit.Current)
+		said += fmt.Sprintf(" (%s is %d, in use %d)", fit(p.Limit.Name), p.Limit.Max, p.Limit.Current)
 	}
 	switch p.Code {
 	case api.Unauthenticated, api.PermissionDenied:
 		return fmt.Sprintf("the contract service refused the driver's token (%s); check the backend's tokenFile", said)
 	case api.ContractOwnedByOther:
-		return "the contract belongs to another owner; choose another contract name, or set driver.owner to the mark it was signed with"
+		return contract.OtherOwner().Error()
 	}
 	return said
 }

@@ -64,7 +64,7 @@ func testEnsureTwice(e *env) {
 
 func testOtherOwner(e *env) {
 	t := e.sign()
-	_, err := e.Provider.EnsureContract(e.Context(), contract.Spec{Name: t.Name, Owner: "somebody-else"})
+	_, err := contract.NewService("test", "another-driver", e.bare).EnsureContract(e.Context(), contract.Spec{Name: t.Name})
 	e.kind("ensure with another owner", err, fault.Conflict)
 	got, err := e.Provider.GetContract(e.Context(), t.Name)
 	e.must(err)
@@ -98,8 +98,8 @@ func testUnknown(e *env) {
 	scope := &contract.Scope{Buckets: []contract.BucketScope{scoped(label("b"))}}
 	_, err = e.Provider.IssueKey(e.Context(), contract.IssueKeyRequest{Contract: name, Slot: "s", Scope: scope, Proposed: propose()})
 	e.kind("IssueKey to a bucket", err, fault.NotFound)
-	e.must(e.Provider.RevokeKey(e.Context(), name, "s", ""))
-	e.must(e.Provider.RevokeKey(e.Context(), name, "s", "AK"))
+	e.must(e.Provider.RevokeKey(e.Context(), contract.RevokeKeyRequest{Contract: name, Slot: "s"}))
+	e.must(e.Provider.RevokeKey(e.Context(), contract.RevokeKeyRequest{Contract: name, Slot: "s", AccessKeyID: "AK"}))
 	e.must(e.Provider.DeleteContract(e.Context(), name))
 }
 
@@ -107,7 +107,7 @@ func testPending(e *env) {
 	if e.h.Slow == nil {
 		return // a service that is always at once
 	}
-	e.Service = e.h.Slow(e.T)
+	e.open(e.h.Slow)
 	spec := contract.Spec{Name: label("t"), Owner: Owner}
 	c, err := e.Provider.EnsureContract(e.Context(), spec)
 	e.must(err)

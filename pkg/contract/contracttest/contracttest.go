@@ -104,7 +104,9 @@ func Run(t *testing.T, h Harness) {
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				test(&env{T: t, h: h, told: &all, Service: h.Open(t)})
+				e := &env{T: t, h: h, told: &all}
+				e.open(h.Open)
+				test(e)
 			})
 		}
 	})
@@ -148,12 +150,21 @@ func (s *told) check(t *testing.T, h Harness) {
 	}
 }
 
-// env is one test.
+// env is one test. Its Provider is the portable type around the one under test,
+// which is what the driver uses.
 type env struct {
 	*testing.T
 	Service
+	bare contract.Provider
 	h    Harness
 	told *told
+}
+
+// open goes on with another provider.
+func (e *env) open(open func(*testing.T) Service) {
+	e.Service = open(e.T)
+	e.bare = e.Provider
+	e.Provider = contract.NewService("test", Owner, e.bare)
 }
 
 // patience bounds what a service may take its time for.

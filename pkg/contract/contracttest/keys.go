@@ -27,7 +27,7 @@ func testReplay(e *env) {
 	if e.Provider.Capabilities().ChosenKeys && first.SecretAccessKey.Reveal() != req.Proposed.SecretAccessKey.Reveal() {
 		e.Error("the secret is not the one that was chosen")
 	}
-	acknowledger, ok := e.Provider.(contract.Acknowledger)
+	acknowledger, ok := e.bare.(contract.Acknowledger)
 	repeats = repeats || ok
 	same := first.AccessKeyID == second.AccessKeyID && first.SecretAccessKey.Reveal() == second.SecretAccessKey.Reveal()
 	if same != repeats {
@@ -74,8 +74,8 @@ func testRotation(e *env) {
 	t.holds(req.Slot, want...)
 	e.allowed("put with the old key", e.put(t.client(old), b, "old"))
 	e.allowed("put with the new key", e.put(t.client(next), b, "new"))
-	e.must(e.Provider.RevokeKey(e.Context(), t.Name, req.Slot, old.AccessKeyID))
-	e.must(e.Provider.RevokeKey(e.Context(), t.Name, req.Slot, old.AccessKeyID))
+	e.must(e.Provider.RevokeKey(e.Context(), contract.RevokeKeyRequest{Contract: t.Name, Slot: req.Slot, AccessKeyID: old.AccessKeyID}))
+	e.must(e.Provider.RevokeKey(e.Context(), contract.RevokeKeyRequest{Contract: t.Name, Slot: req.Slot, AccessKeyID: old.AccessKeyID}))
 	t.holds(req.Slot, next.AccessKeyID)
 	e.dead("put with the old key after its end", func() error { return e.put(t.client(old), b, "old") })
 	e.allowed("put with the new key after the old one's end", e.put(t.client(next), b, "new"))
@@ -106,15 +106,15 @@ func testRevoke(e *env) {
 	pair := e.issue(req)
 	app := t.client(pair)
 	e.allowed("put", e.put(app, b, "o"))
-	e.must(e.Provider.RevokeKey(e.Context(), t.Name, req.Slot, "AKNOTTHERE"))
+	e.must(e.Provider.RevokeKey(e.Context(), contract.RevokeKeyRequest{Contract: t.Name, Slot: req.Slot, AccessKeyID: "AKNOTTHERE"}))
 	t.holds(req.Slot, pair.AccessKeyID)
-	e.must(e.Provider.RevokeKey(e.Context(), t.Name, label("other"), pair.AccessKeyID))
+	e.must(e.Provider.RevokeKey(e.Context(), contract.RevokeKeyRequest{Contract: t.Name, Slot: label("other"), AccessKeyID: pair.AccessKeyID}))
 	t.holds(req.Slot, pair.AccessKeyID)
 	for range 2 {
-		e.must(e.Provider.RevokeKey(e.Context(), t.Name, req.Slot, ""))
+		e.must(e.Provider.RevokeKey(e.Context(), contract.RevokeKeyRequest{Contract: t.Name, Slot: req.Slot}))
 		t.holds(req.Slot)
 	}
-	e.must(e.Provider.RevokeKey(e.Context(), t.Name, req.Slot, pair.AccessKeyID))
+	e.must(e.Provider.RevokeKey(e.Context(), contract.RevokeKeyRequest{Contract: t.Name, Slot: req.Slot, AccessKeyID: pair.AccessKeyID}))
 	for what, do := range map[string]func() error{
 		"put":  func() error { return e.put(app, b, "o") },
 		"get":  func() error { return e.get(app, b, "o") },

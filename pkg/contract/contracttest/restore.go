@@ -24,7 +24,7 @@ type Operator struct {
 }
 
 func testRestoreKey(e *env) {
-	restorer, ok := e.Provider.(contract.Restorer)
+	restorer, ok := e.bare.(contract.Restorer)
 	if ok != (e.h.Operator != nil) {
 		e.Fatalf("the provider restores keys: %v, and there is an operator to change them: %v", ok, e.h.Operator != nil)
 	}

@@ -174,7 +174,7 @@ func testNeighbours(e *env) {
 	// Another key on the same bucket, and its end, change nothing for this one.
 	slot, _ := t.grant(contract.BucketScope{Bucket: own, Mode: cosi.ReadOnly})
 	e.allowed("put beside another key", e.put(app, own, "o"))
-	e.must(e.Provider.RevokeKey(e.Context(), t.Name, slot, ""))
+	e.must(e.Provider.RevokeKey(e.Context(), contract.RevokeKeyRequest{Contract: t.Name, Slot: slot}))
 	e.allowed("put after the other key's end", e.put(app, own, "o"))
 	if !e.Provider.Capabilities().SharedBuckets {
 		e.unreachable("another contract's own key", e.list(other.client(other.key), own, ""))
@@ -240,7 +240,7 @@ func testSeveralBuckets(e *env) {
 	e.allowed("list of the second", e.list(app, b, ""))
 	e.refused("put into the second", e.put(app, b, "o"))
 	e.refused("list of a third", e.list(app, c, ""))
-	e.must(e.Provider.RevokeKey(e.Context(), t.Name, req.Slot, ""))
+	e.must(e.Provider.RevokeKey(e.Context(), contract.RevokeKeyRequest{Contract: t.Name, Slot: req.Slot}))
 	e.dead("put into the first after the end", func() error { return e.put(app, a, "o") })
 	e.dead("list of the second after the end", func() error { return e.list(app, b, "") })
 }
@@ -285,7 +285,7 @@ func testObjectsOwner(e *env) {
 	e.allowed("the contract reads", e.get(owner, b, "written-by-the-application"))
 	_, reader := t.grant(contract.BucketScope{Bucket: b, Mode: cosi.ReadOnly})
 	e.allowed("another application reads", e.get(t.client(reader), b, "written-by-the-application"))
-	e.must(e.Provider.RevokeKey(e.Context(), t.Name, slot, ""))
+	e.must(e.Provider.RevokeKey(e.Context(), contract.RevokeKeyRequest{Contract: t.Name, Slot: slot}))
 	e.allowed("the contract reads after the key's end", e.get(owner, b, "written-by-the-application"))
 	e.allowed("the contract deletes", e.remove(owner, b, "written-by-the-application"))
 }

@@ -89,7 +89,9 @@ func testLostAnswers(e *env) {
 			e.Errorf("answer %d is lost: the slot holds %q, want %s", n, ids, pair.AccessKeyID)
 		}
 		e.allowed(fmt.Sprintf("answer %d is lost: put", n), e.put(app, b, "o"))
-		step("revoke", func() error { return e.Provider.RevokeKey(e.Context(), t.Name, slot, "") })
+		step("revoke", func() error {
+			return e.Provider.RevokeKey(e.Context(), contract.RevokeKeyRequest{Contract: t.Name, Slot: slot})
+		})
 		e.dead(fmt.Sprintf("answer %d is lost: put after revoke", n), func() error { return e.put(app, b, "o") })
 		step("cancel", func() error { return e.Provider.DeleteContract(e.Context(), name) })
 		calls := e.Calls()
@@ -145,7 +147,7 @@ func testSideBySide(e *env) {
 		if i%2 == 0 {
 			return nil
 		}
-		return e.Provider.RevokeKey(e.Context(), t.Name, reqs[i].Slot, "")
+		return e.Provider.RevokeKey(e.Context(), contract.RevokeKeyRequest{Contract: t.Name, Slot: reqs[i].Slot})
 	})
 	for i, pair := range pairs {
 		if i%2 == 0 {
@@ -177,7 +179,9 @@ func methods(p contract.Provider, name string) map[string]func(context.Context) 
 			_, err := p.ListKeys(ctx, name, "")
 			return err
 		},
-		"RevokeKey": func(ctx context.Context) error { return p.RevokeKey(ctx, name, "s", "") },
+		"RevokeKey": func(ctx context.Context) error {
+			return p.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: name, Slot: "s"})
+		},
 	}
 }
 
@@ -214,7 +218,7 @@ func testNoAnswer(e *env) {
 }
 
 func testWrongCredentials(e *env) {
-	e.Service = e.h.Refused(e.T)
+	e.open(e.h.Refused)
 	for what, do := range methods(e.Provider, label("t")) {
 		e.Lose(0)
 		err := do(e.Context())

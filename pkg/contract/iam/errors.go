@@ -3,15 +3,15 @@ package iam
 import (
 	"context"
 	"errors"
-	"net/http"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/smithy-go"
-	smithyhttp "github.com/aws/smithy-go/transport/http"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/retry"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // kinds classifies IAM's codes (IAM API reference, "Common Errors" and those of
@@ -21,36 +21,20 @@ var kinds = map[string]fault.Kind{
 	"NoSuchEntity":                  fault.NotFound,
 	"NoSuchBucket":                  fault.NotFound,
 	"EntityAlreadyExists":           fault.Conflict,
-	"LimitExceeded":                 fault.LimitExceeded,
-	"AccessDenied":                  fault.PermissionDenied,
 	"AccessDeniedException":         fault.PermissionDenied,
 	"InvalidClientTokenId":          fault.PermissionDenied,
-	"InvalidAccessKeyId":            fault.PermissionDenied,
-	"SignatureDoesNotMatch":         fault.PermissionDenied,
 	"MissingAuthenticationToken":    fault.PermissionDenied,
 	"OptInRequired":                 fault.PermissionDenied,
 	"UnrecognizedClientException":   fault.PermissionDenied,
-	"RequestExpired":                fault.FailedPrecondition,
-	"RequestTimeTooSkewed":          fault.FailedPrecondition,
 	"MalformedPolicyDocument":       fault.FailedPrecondition,
 	"InvalidInput":                  fault.FailedPrecondition,
 	"ValidationError":               fault.FailedPrecondition,
 	"UnmodifiableEntity":            fault.FailedPrecondition,
 	"DeleteConflict":                fault.Unavailable, // what was made meanwhile
-	"ConcurrentModification":        fault.Unavailable,
 	"EntityTemporarilyUnmodifiable": fault.Unavailable,
 	"ServiceFailure":                fault.Unavailable,
 	"InternalFailure":               fault.Unavailable,
-	"InternalError":                 fault.Unavailable,
-	"ServiceUnavailable":            fault.Unavailable,
-	"Throttling":                    fault.RateLimited,
-	"ThrottlingException":           fault.RateLimited,
-	"RequestLimitExceeded":          fault.RateLimited,
-	"TooManyRequests":               fault.RateLimited,
-	"SlowDown":                      fault.RateLimited,
 	"InvalidAction":                 fault.Unsupported,
-	"NotImplemented":                fault.Unsupported,
-	"MethodNotAllowed":              fault.Unsupported,
 }
 
 // cures are what to do, where the kind says it.
@@ -60,26 +44,24 @@ var cures = map[fault.Kind]string{
 	fault.LimitExceeded:    "ask the service's operator for more, or delete what is not needed",
 }
 
-const skewed = "set the clock of the driver's node"
-
-func code(err error) string {
-	if answer, ok := errors.AsType[smithy.APIError](err); ok {
-		return answer.ErrorCode()
-	}
-	return ""
-}
+// answers is how the service's refusals are read.
+var answers = signed.Table{Service: "the service", Kinds: kinds, CuresOf: cures, Wrong: "check the backend's address"}
 
 // try makes a call of the IAM API as the administrator of a contract's account,
 // and again, if it can be repeated, where that may help.
-func try[Out any](ctx context.Context, p *Provider, operation, name string, repeatable bool, call func(context.Context, func(*iam.Options)) (Out, error)) (Out, error) {
+func try[In, Out any](ctx context.Context, p *Provider, operation, name string, repeatable bool, call func(context.Context, In, ...func(*iam.Options)) (Out, error), in In) (Out, error) {
 	var out Out
+	if strings.HasPrefix(operation, "Get") || strings.HasPrefix(operation, "List") { // all are POST
+		ctx = transport.Reading(ctx)
+	}
 	pair, err := p.Credentials(name)
 	if err != nil {
 		return out, err
 	}
-	as := func(o *iam.Options) { o.Credentials = staticKey(pair) }
 	once := func() (err error) {
-		out, err = call(ctx, as)
+		out, err = call(ctx, in, func(o *iam.Options) {
+			o.Credentials, o.APIOptions = signed.Key(pair), append(o.APIOptions, signed.Said(pair))
+		})
 		err = classify(err, operation)
 		p.Observe(operation, err)
 		return err
@@ -91,79 +73,13 @@ func try[Out any](ctx context.Context, p *Provider, operation, name string, repe
 	return out, err
 }
 
-// classify turns an error of the SDK into a fault; nil stays nil.
+// classify turns an error of the SDK into a fault; nil stays nil. A signature of
+// another time has the code of a wrong one, or one of its own.
 func classify(err error, operation string) error {
-	if err == nil {
-		return nil
-	}
 	var answer smithy.APIError
-	var response *smithyhttp.ResponseError
-	status := 0
-	if errors.As(err, &response) && response.Response != nil {
-		status = response.HTTPStatusCode()
+	if errors.As(err, &answer) && (answer.ErrorCode() == "RequestExpired" ||
+		strings.Contains(answer.ErrorMessage(), "Signature expired") || strings.Contains(answer.ErrorMessage(), "not yet current")) {
+		return fault.Wrap(fault.FailedPrecondition, err, "the service refused %s (%s: set the clock of the driver's node)", operation, answer.ErrorCode())
 	}
-	var f *fault.Error
-	switch {
-	case errors.As(err, &answer):
-		kind, known := kinds[answer.ErrorCode()]
-		if !known {
-			kind = kindOfStatus(status)
-		}
-		said := answer.ErrorCode()
-		cure := cures[kind]
-		if isSkew(answer) {
-			kind, cure = fault.FailedPrecondition, skewed
-		}
-		if kind == fault.FailedPrecondition && cure == "" {
-			cure = clip(answer.ErrorMessage())
-		}
-		if cure != "" {
-			said += ": " + cure
-		}
-		f = fault.Wrap(kind, err, "the service refused %s (%s)", operation, said)
-	case errors.Is(err, context.Canceled):
-		return fault.Wrap(fault.Canceled, err, "%s was given up", operation)
-	case status >= 300:
-		f = fault.Wrap(kindOfStatus(status), err, "the service answered %s with HTTP %d; check the backend's address", operation, status)
-	case status != 0:
-		f = fault.Wrap(fault.Unavailable, err, "the service's answer to %s was cut short, or is none", operation)
-	default:
-		return fault.Wrap(fault.Unavailable, err, "the service does not answer %s (%s)", operation, fault.NoAnswer(err))
-	}
-	if response != nil && response.Response != nil {
-		f.RetryAfter = retry.After(response.Response.Header)
-	}
-	return f
-}
-
-// isSkew tells a signature of another time from a wrong one, which have the
-// same code.
-func isSkew(answer smithy.APIError) bool {
-	text := answer.ErrorMessage()
-	return answer.ErrorCode() == "RequestExpired" || answer.ErrorCode() == "RequestTimeTooSkewed" ||
-		strings.Contains(text, "Signature expired") || strings.Contains(text, "not yet current")
-}
-
-func kindOfStatus(status int) fault.Kind {
-	switch {
-	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		return fault.PermissionDenied
-	case status == http.StatusTooManyRequests:
-		return fault.RateLimited
-	case status == http.StatusNotImplemented || status == http.StatusMethodNotAllowed:
-		return fault.Unsupported
-	case status == http.StatusBadRequest || status == http.StatusConflict:
-		return fault.FailedPrecondition
-	}
-	return fault.Unavailable
-}
-
-// clip keeps a service's text short and on one line.
-func clip(s string) string {
-	const most = 200
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > most {
-		return s[:most] + "…"
-	}
-	return s
+	return answers.Fault(err, operation)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // play is a provider at a server that answers as the test says.
@@ -34,7 +35,7 @@ func play(t *testing.T, change func(*iam.Config), answer http.HandlerFunc) (*iam
 			return secret.KeyPair{AccessKeyID: "a", SecretAccessKey: secret.New("planted-secret")}, nil
 		},
 		Accounts: func() []string { return []string{""} }, Path: "/contract-cosi/", Dialect: policy.AWS(), MaxPolicyBytes: 2048, MaxKeys: 2,
-		HTTP: &http.Client{Timeout: 2 * time.Second}, Observe: func(string, error) {},
+		HTTP: transport.Bounded(&http.Transport{ResponseHeaderTimeout: 2 * time.Second}), Observe: func(string, error) {},
 	}
 	if change != nil {
 		change(&c)
@@ -171,7 +172,7 @@ func TestForeignUsers(t *testing.T) {
 		"GetContract":    second(p.GetContract(t.Context(), "team")),
 		"EnsureContract": second(p.EnsureContract(t.Context(), contract.Spec{Name: "team", Owner: "o"})),
 		"IssueKey":       second(p.IssueKey(t.Context(), contract.IssueKeyRequest{Contract: "team", Slot: cosi.ContractSlot})),
-		"RevokeKey":      p.RevokeKey(t.Context(), "team", "s", ""),
+		"RevokeKey":      p.RevokeKey(t.Context(), contract.RevokeKeyRequest{Contract: "team", Slot: "s"}),
 		"DeleteContract": p.DeleteContract(t.Context(), "team"),
 	} {
 		if !fault.Is(err, fault.Conflict) {
@@ -209,7 +210,7 @@ func TestLongNames(t *testing.T) {
 	})
 	long := strings.Repeat("c", 50)
 	for _, slot := range []string{strings.Repeat("s", 63), strings.Repeat("s", 62) + "t", "short"} {
-		_ = p.RevokeKey(context.Background(), long, slot, "")
+		_ = p.RevokeKey(context.Background(), contract.RevokeKeyRequest{Contract: long, Slot: slot})
 	}
 	if len(asked) != 3 || asked[0] == asked[1] || asked[2] != long+".short" {
 		t.Errorf("asked for %q", asked)

@@ -35,6 +35,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // Config reaches a service and says how it differs from others.
@@ -83,7 +84,7 @@ var _ contract.Provider = (*Provider)(nil)
 func New(c Config) *Provider {
 	p := &Provider{Config: c}
 	p.iam = iam.New(iam.Options{
-		BaseEndpoint: &c.URL, Region: c.Region, HTTPClient: c.HTTP,
+		BaseEndpoint: &c.URL, Region: c.Region, HTTPClient: transport.Speaking(transport.IAM, c.HTTP),
 		Retryer: aws.NopRetryer{}, // a key that is made twice is an orphan; see Provider.try
 	})
 	return p
@@ -105,18 +106,11 @@ func (p *Provider) Regions(context.Context) ([]cosi.Endpoint, error) { return p.
 // will do.
 func (p *Provider) Check(ctx context.Context) error {
 	for _, name := range p.Accounts() {
-		if _, err := try(ctx, p, "ListUsers", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.ListUsersOutput, error) {
-			return p.iam.ListUsers(ctx, &iam.ListUsersInput{PathPrefix: &p.Path, MaxItems: aws.Int32(1)}, as)
-		}); err != nil {
+		if _, err := try(ctx, p, "ListUsers", name, true, p.iam.ListUsers, &iam.ListUsersInput{PathPrefix: &p.Path, MaxItems: aws.Int32(1)}); err != nil {
 			return err
 		}
 	}
-	for _, e := range p.Endpoints {
-		if err := p.answers(ctx, e); err != nil {
-			return err
-		}
-	}
-	return nil
+	return contract.Reach(ctx, p.HTTP, p.Endpoints)
 }
 
 // The tags of a user that the driver has made.
@@ -150,9 +144,7 @@ func (p *Provider) slotOf(name string, path string) string {
 // name is somewhere else in the account, where the driver makes none.
 func (p *Provider) user(ctx context.Context, name, slot string) (*types.User, error) {
 	user := userOf(name, slot)
-	out, err := try(ctx, p, "GetUser", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.GetUserOutput, error) {
-		return p.iam.GetUser(ctx, &iam.GetUserInput{UserName: &user}, as)
-	})
+	out, err := try(ctx, p, "GetUser", name, true, p.iam.GetUser, &iam.GetUserInput{UserName: &user})
 	if err != nil {
 		return nil, err
 	}
@@ -174,9 +166,7 @@ func (p *Provider) makeUser(ctx context.Context, name, slot string, tags map[str
 	if p.PermissionsBoundary != "" {
 		in.PermissionsBoundary = &p.PermissionsBoundary
 	}
-	out, err := try(ctx, p, "CreateUser", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.CreateUserOutput, error) {
-		return p.iam.CreateUser(ctx, in, as)
-	})
+	out, err := try(ctx, p, "CreateUser", name, true, p.iam.CreateUser, in)
 	if fault.Is(err, fault.Conflict) {
 		user, err = p.user(ctx, name, slot)
 		return user, true, err
@@ -191,12 +181,6 @@ func (p *Provider) makeUser(ctx context.Context, name, slot string, tags map[str
 // contract's user; one that the terms no longer have stays, as it may by now be
 // somebody else's.
 func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (contract.Contract, error) {
-	if unmet := p.Capabilities().Unmet(spec); len(unmet) > 0 {
-		return contract.Contract{}, fault.New(fault.Unsupported, "contract %s: IAM has no %s", spec.Name, strings.Join(unmet, ", "))
-	}
-	if spec.Region != "" && !slices.ContainsFunc(p.Endpoints, func(e cosi.Endpoint) bool { return e.Region == spec.Region }) {
-		return contract.Contract{}, fault.New(fault.InvalidArgument, "contract %s: the backend has no region %s", spec.Name, spec.Region)
-	}
 	tags := maps.Clone(spec.Labels)
 	if tags == nil {
 		tags = map[string]string{}
@@ -214,21 +198,19 @@ func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (cont
 		}
 	}
 	if err != nil {
-		return contract.Contract{}, fault.In(err, "contract %s", spec.Name)
+		return contract.Contract{}, err
 	}
 	if p.OwnAccounts {
 		return p.contractOf(spec.Name, spec.Owner, spec.Region), nil
 	}
 	have := tagMap(user.Tags)
 	if have[ownerTag] != spec.Owner {
-		return contract.Contract{}, fault.New(fault.Conflict, "contract %s belongs to another owner; choose another contract name, or set driver.owner to the mark it was signed with", spec.Name)
+		return contract.Contract{}, contract.OtherOwner()
 	}
 	maps.DeleteFunc(tags, func(k, v string) bool { return have[k] == v })
 	if len(tags) > 0 {
-		if _, err := try(ctx, p, "TagUser", spec.Name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.TagUserOutput, error) {
-			return p.iam.TagUser(ctx, &iam.TagUserInput{UserName: user.UserName, Tags: tagList(tags)}, as)
-		}); err != nil {
-			return contract.Contract{}, fault.In(err, "contract %s", spec.Name)
+		if _, err := try(ctx, p, "TagUser", spec.Name, true, p.iam.TagUser, &iam.TagUserInput{UserName: user.UserName, Tags: tagList(tags)}); err != nil {
+			return contract.Contract{}, err
 		}
 	}
 	return p.contractOf(spec.Name, spec.Owner, spec.Region), nil
@@ -237,36 +219,20 @@ func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (cont
 // contractOf is an active contract, as a part of an account always is. Its own
 // region, if it has one, is the first.
 func (p *Provider) contractOf(name, owner, region string) contract.Contract {
-	endpoints := slices.Clone(p.Endpoints)
-	slices.SortStableFunc(endpoints, func(a, b cosi.Endpoint) int {
-		switch {
-		case a.Region == b.Region:
-			return 0
-		case a.Region == region:
-			return -1
-		case b.Region == region:
-			return 1
-		}
-		return 0
-	})
-	return contract.Contract{Name: name, Owner: owner, State: contract.StateActive, Endpoints: endpoints}
+	return contract.Contract{Name: name, Owner: owner, State: contract.StateActive, Endpoints: contract.From(region, p.Endpoints)}
 }
 
 // GetContract implements contract.Provider.
 func (p *Provider) GetContract(ctx context.Context, name string) (contract.Contract, error) {
 	user, err := p.user(ctx, name, cosi.ContractSlot)
 	if err != nil {
-		return contract.Contract{}, fault.In(err, "contract %s", name)
+		return contract.Contract{}, err
 	}
 	return p.contractOf(name, tagMap(user.Tags)[ownerTag], ""), nil
 }
 
 // DeleteContract implements contract.Provider.
 func (p *Provider) DeleteContract(ctx context.Context, name string) error {
-	return fault.In(p.deleteContract(ctx, name), "contract %s", name)
-}
-
-func (p *Provider) deleteContract(ctx context.Context, name string) error {
 	user, err := p.user(ctx, name, cosi.ContractSlot)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return err
@@ -309,19 +275,24 @@ func (p *Provider) deleteContract(ctx context.Context, name string) error {
 // users are all of a contract.
 func (p *Provider) users(ctx context.Context, name string) ([]types.User, error) {
 	var out []types.User
-	in := &iam.ListUsersInput{PathPrefix: aws.String(p.pathOf(name))}
-	for {
-		page, err := try(ctx, p, "ListUsers", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.ListUsersOutput, error) {
-			return p.iam.ListUsers(ctx, in, as)
-		})
+	err := transport.Pages(transport.Listing(ctx), func(ctx context.Context, token string) (string, bool, error) {
+		in := &iam.ListUsersInput{PathPrefix: aws.String(p.pathOf(name)), Marker: optional(token)}
+		page, err := try(ctx, p, "ListUsers", name, true, p.iam.ListUsers, in)
 		if err != nil {
-			return nil, err
+			return "", false, err
 		}
 		out = append(out, page.Users...)
-		if in.Marker = page.Marker; !page.IsTruncated {
-			return out, nil
-		}
+		return aws.ToString(page.Marker), page.IsTruncated, nil
+	})
+	return out, err
+}
+
+// optional is the token of a page; the first has none.
+func optional(token string) *string {
+	if token == "" {
+		return nil
 	}
+	return &token
 }
 
 // removeUser deletes a user with its keys and its policy. What is not there is
@@ -330,15 +301,11 @@ func (p *Provider) removeUser(ctx context.Context, name, user string) error {
 	if err := p.removeKeys(ctx, name, user, nil); err != nil {
 		return err
 	}
-	_, err := try(ctx, p, "DeleteUserPolicy", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.DeleteUserPolicyOutput, error) {
-		return p.iam.DeleteUserPolicy(ctx, &iam.DeleteUserPolicyInput{UserName: &user, PolicyName: aws.String(policyName)}, as)
-	})
+	_, err := try(ctx, p, "DeleteUserPolicy", name, true, p.iam.DeleteUserPolicy, &iam.DeleteUserPolicyInput{UserName: &user, PolicyName: aws.String(policyName)})
 	if err = absentIsNil(err); err != nil {
 		return err
 	}
-	_, err = try(ctx, p, "DeleteUser", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.DeleteUserOutput, error) {
-		return p.iam.DeleteUser(ctx, &iam.DeleteUserInput{UserName: &user}, as)
-	})
+	_, err = try(ctx, p, "DeleteUser", name, true, p.iam.DeleteUser, &iam.DeleteUserInput{UserName: &user})
 	return absentIsNil(err)
 }
 

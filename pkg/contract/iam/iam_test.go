@@ -9,6 +9,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
 
@@ -38,8 +39,8 @@ func TestConformance(t *testing.T) {
 	open := func(t *testing.T, key string) contracttest.Service {
 		t.Helper()
 		line := &harness.Line{}
-		transport := &http.Transport{MaxIdleConnsPerHost: 16}
-		t.Cleanup(transport.CloseIdleConnections)
+		carrier := &http.Transport{MaxIdleConnsPerHost: 16}
+		t.Cleanup(carrier.CloseIdleConnections)
 		p := iam.New(iam.Config{
 			URL: line.Proxy(t, gateway.IAM, "", ""), Region: "us-east-1",
 			Endpoints: []cosi.Endpoint{{Region: harness.VersityGWRegion, URL: gateway.S3, PathStyle: true}},
@@ -48,7 +49,7 @@ func TestConformance(t *testing.T) {
 			},
 			Accounts: func() []string { return []string{""} },
 			Path:     "/contract-cosi/", Dialect: policy.AWS(), MaxPolicyBytes: 2048, MaxKeys: 2,
-			HTTP: &http.Client{Transport: transport}, Observe: func(string, error) {},
+			HTTP: transport.Bounded(carrier), Observe: func(string, error) {},
 		})
 		return contracttest.Service{Provider: p, Lose: line.Lose, Calls: func() int { return len(line.Calls()) }}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // policyName is the name of the one inline policy that a user has.
@@ -21,11 +22,6 @@ const policyName = "contract-cosi-driver"
 
 // IssueKey implements contract.Provider.
 func (p *Provider) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (secret.KeyPair, error) {
-	pair, err := p.issueKey(ctx, req)
-	return pair, fault.In(err, "key %s of contract %s", req.Slot, req.Contract)
-}
-
-func (p *Provider) issueKey(ctx context.Context, req contract.IssueKeyRequest) (secret.KeyPair, error) {
 	document, err := p.documentOf(req)
 	if err != nil {
 		return secret.KeyPair{}, err
@@ -64,9 +60,7 @@ func (p *Provider) issueKey(ctx context.Context, req contract.IssueKeyRequest) (
 	if err := p.putPolicy(ctx, req.Contract, user, document); err != nil {
 		return secret.KeyPair{}, gone(err, req.Slot)
 	}
-	out, err := try(ctx, p, "CreateAccessKey", req.Contract, false, func(ctx context.Context, as func(*iam.Options)) (*iam.CreateAccessKeyOutput, error) {
-		return p.iam.CreateAccessKey(ctx, &iam.CreateAccessKeyInput{UserName: &user}, as)
-	})
+	out, err := try(ctx, p, "CreateAccessKey", req.Contract, false, p.iam.CreateAccessKey, &iam.CreateAccessKeyInput{UserName: &user})
 	if err != nil {
 		return secret.KeyPair{}, gone(err, req.Slot)
 	}
@@ -79,9 +73,7 @@ func (p *Provider) issueKey(ctx context.Context, req contract.IssueKeyRequest) (
 
 // putPolicy writes a user's policy.
 func (p *Provider) putPolicy(ctx context.Context, name, user, document string) error {
-	_, err := try(ctx, p, "PutUserPolicy", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.PutUserPolicyOutput, error) {
-		return p.iam.PutUserPolicy(ctx, &iam.PutUserPolicyInput{UserName: &user, PolicyName: aws.String(policyName), PolicyDocument: &document}, as)
-	})
+	_, err := try(ctx, p, "PutUserPolicy", name, true, p.iam.PutUserPolicy, &iam.PutUserPolicyInput{UserName: &user, PolicyName: aws.String(policyName), PolicyDocument: &document})
 	return err
 }
 
@@ -120,19 +112,15 @@ func (p *Provider) documentOf(req contract.IssueKeyRequest) (string, error) {
 // keys are a user's. NotFound if there is no such user.
 func (p *Provider) keys(ctx context.Context, name, user string) ([]types.AccessKeyMetadata, error) {
 	var out []types.AccessKeyMetadata
-	in := &iam.ListAccessKeysInput{UserName: &user}
-	for {
-		page, err := try(ctx, p, "ListAccessKeys", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.ListAccessKeysOutput, error) {
-			return p.iam.ListAccessKeys(ctx, in, as)
-		})
+	err := transport.Pages(transport.Listing(ctx), func(ctx context.Context, token string) (string, bool, error) {
+		page, err := try(ctx, p, "ListAccessKeys", name, true, p.iam.ListAccessKeys, &iam.ListAccessKeysInput{UserName: &user, Marker: optional(token)})
 		if err != nil {
-			return nil, err
+			return "", false, err
 		}
 		out = append(out, page.AccessKeyMetadata...)
-		if in.Marker = page.Marker; !page.IsTruncated {
-			return out, nil
-		}
-	}
+		return aws.ToString(page.Marker), page.IsTruncated, nil
+	})
+	return out, err
 }
 
 // removeKeys deletes a user's keys but those to keep. Without a user there are
@@ -154,9 +142,7 @@ func (p *Provider) removeKeys(ctx context.Context, name, user string, keep []str
 }
 
 func (p *Provider) removeKey(ctx context.Context, name, user, accessKeyID string) error {
-	_, err := try(ctx, p, "DeleteAccessKey", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.DeleteAccessKeyOutput, error) {
-		return p.iam.DeleteAccessKey(ctx, &iam.DeleteAccessKeyInput{UserName: &user, AccessKeyId: &accessKeyID}, as)
-	})
+	_, err := try(ctx, p, "DeleteAccessKey", name, true, p.iam.DeleteAccessKey, &iam.DeleteAccessKeyInput{UserName: &user, AccessKeyId: &accessKeyID})
 	return absentIsNil(err)
 }
 
@@ -171,7 +157,7 @@ func (p *Provider) ListKeys(ctx context.Context, name, slot string) ([]contract.
 		}
 		out, err = p.listKeys(ctx, name, slot)
 	}
-	return out, fault.In(err, "contract %s", name)
+	return out, err
 }
 
 // lag is how long an empty list is doubted.
@@ -203,11 +189,8 @@ func (p *Provider) listKeys(ctx context.Context, name, slot string) ([]contract.
 }
 
 // RevokeKey implements contract.Provider.
-func (p *Provider) RevokeKey(ctx context.Context, name, slot, accessKeyID string) error {
-	return fault.In(p.revokeKey(ctx, name, slot, accessKeyID), "contract %s: key %s", name, slot)
-}
-
-func (p *Provider) revokeKey(ctx context.Context, name, slot, accessKeyID string) error {
+func (p *Provider) RevokeKey(ctx context.Context, req contract.RevokeKeyRequest) error {
+	name, slot, accessKeyID := req.Contract, req.Slot, req.AccessKeyID
 	if _, err := p.user(ctx, name, slot); err != nil { // one that is elsewhere is somebody else's
 		return absentIsNil(err)
 	}

@@ -21,11 +21,6 @@ var _ contract.Restorer = (*Provider)(nil)
 // RestoreKey implements contract.Restorer. Policies that somebody has given to
 // the user beside the driver's are not looked at.
 func (p *Provider) RestoreKey(ctx context.Context, name, slot, accessKeyID string, scope *contract.Scope, write bool) ([]string, error) {
-	differing, err := p.restoreKey(ctx, name, slot, accessKeyID, scope, write)
-	return differing, fault.In(err, "key %s of contract %s", slot, name)
-}
-
-func (p *Provider) restoreKey(ctx context.Context, name, slot, accessKeyID string, scope *contract.Scope, write bool) ([]string, error) {
 	want, err := p.documentOf(contract.IssueKeyRequest{Contract: name, Slot: slot, Scope: scope})
 	if err != nil {
 		return nil, err
@@ -49,9 +44,7 @@ func (p *Provider) restoreKey(ctx context.Context, name, slot, accessKeyID strin
 		}
 	}
 	if slices.Contains(differing, contract.KeyInactive) {
-		_, err = try(ctx, p, "UpdateAccessKey", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.UpdateAccessKeyOutput, error) {
-			return p.iam.UpdateAccessKey(ctx, &iam.UpdateAccessKeyInput{UserName: &user, AccessKeyId: &accessKeyID, Status: types.StatusTypeActive}, as)
-		})
+		_, err = try(ctx, p, "UpdateAccessKey", name, true, p.iam.UpdateAccessKey, &iam.UpdateAccessKeyInput{UserName: &user, AccessKeyId: &accessKeyID, Status: types.StatusTypeActive})
 	}
 	return differing, err
 }
@@ -67,9 +60,7 @@ func (p *Provider) compareKey(ctx context.Context, name, user, accessKeyID, want
 	if i < 0 {
 		return nil, fault.New(fault.NotFound, "the IAM user %s has no key %s", user, accessKeyID)
 	}
-	out, err := try(ctx, p, "GetUserPolicy", name, true, func(ctx context.Context, as func(*iam.Options)) (*iam.GetUserPolicyOutput, error) {
-		return p.iam.GetUserPolicy(ctx, &iam.GetUserPolicyInput{UserName: &user, PolicyName: aws.String(policyName)}, as)
-	})
+	out, err := try(ctx, p, "GetUserPolicy", name, true, p.iam.GetUserPolicy, &iam.GetUserPolicyInput{UserName: &user, PolicyName: aws.String(policyName)})
 	have := ""
 	if err == nil {
 		have = unescaped(aws.ToString(out.PolicyDocument))

@@ -132,7 +132,7 @@ func (s *Settings) Accounts() []string {
 }
 
 // Open implements contract.Settings.
-func (s *Settings) Open(r contract.Reach) (contract.Provider, error) {
+func (s *Settings) Open(p contract.Parts) (contract.Provider, error) {
 	known := func(key string) string {
 		if key == "none" {
 			return ""
@@ -145,14 +145,14 @@ func (s *Settings) Open(r contract.Reach) (contract.Provider, error) {
 			Version: s.Dialect.Version, ActionPrefix: s.Dialect.ActionPrefix, ResourcePrefix: s.Dialect.ResourcePrefix,
 			SourceAddressKey: known(s.Dialect.SourceAddressKey), PrefixKey: known(s.Dialect.PrefixKey),
 		},
-		MaxPolicyBytes: s.MaxPolicyBytes, MaxKeys: s.MaxKeys, Settles: s.SettleTime, HTTP: r.HTTP, Observe: r.Observe,
+		MaxPolicyBytes: s.MaxPolicyBytes, MaxKeys: s.MaxKeys, Settles: s.SettleTime, HTTP: p.HTTP, Observe: p.Observe,
 	}
 	if s.CredentialsDir != "" {
-		ring := &keyRing{dir: s.CredentialsDir, changed: r.Changed("credentials"), keys: map[string]*reload.File[secret.KeyPair]{}}
+		ring := &keyRing{dir: s.CredentialsDir, changed: p.Changed("credentials"), keys: map[string]*reload.File[secret.KeyPair]{}}
 		c.Credentials, c.Accounts = ring.of, s.Accounts
 		return New(c), nil
 	}
-	key, err := settings.OpenKeyPair(s.CredentialsFile, r.Changed("credentials"))
+	key, err := settings.OpenKeyPair(s.CredentialsFile, p.Changed("credentials"))
 	if err != nil {
 		return nil, err
 	}

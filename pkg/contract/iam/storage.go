@@ -2,48 +2,23 @@ package iam
 
 import (
 	"context"
-	"errors"
-	"net/http"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/smithy-go"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/retry"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // storage is an S3 client with some key.
 func (p *Provider) storage(at cosi.Endpoint, pair secret.KeyPair) *s3.Client {
-	return s3.New(s3.Options{ //nolint:forbidigo // it asks what a key may do, and changes no bucket
-		BaseEndpoint: aws.String(at.URL), Region: at.Region, UsePathStyle: at.PathStyle, HTTPClient: p.HTTP,
-		Credentials: staticKey(pair), Retryer: aws.NopRetryer{},
-		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
-		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
-	})
-}
-
-func staticKey(pair secret.KeyPair) aws.CredentialsProvider {
-	return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-		return aws.Credentials{AccessKeyID: pair.AccessKeyID, SecretAccessKey: pair.SecretAccessKey.Reveal()}, nil
-	})
-}
-
-// answers reports whether an S3 server answers anything.
-func (p *Provider) answers(ctx context.Context, e cosi.Endpoint) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodHead, e.URL, nil)
-	if err != nil {
-		return fault.Wrap(fault.Internal, err, "the backend's region %s has an S3 address that is none", e.Region)
-	}
-	answer, err := p.HTTP.Do(req)
-	if err != nil {
-		return fault.Wrap(fault.Unavailable, err, "the storage of region %s at %s does not answer (%s)", e.Region, e.URL, fault.NoAnswer(err))
-	}
-	return answer.Body.Close()
+	return signed.S3(at, pair, transport.Speaking(transport.S3, p.HTTP), func(o *s3.Options) { o.Retryer = aws.NopRetryer{} })
 }
 
 // The waits for a fresh key, ever longer.
@@ -88,15 +63,14 @@ func (p *Provider) probe(ctx context.Context, pair secret.KeyPair, req contract.
 		_, err = client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &b.Bucket, Prefix: aws.String(b.Prefix), MaxKeys: aws.Int32(1)})
 	}
 	p.Observe("ProbeKey", nil)
-	var answer smithy.APIError
-	switch {
+	switch code := signed.Code(err); {
 	case err == nil:
 		return nil
-	case !errors.As(err, &answer):
-		return fault.Wrap(fault.Unavailable, err, "the storage does not answer (%s)", fault.NoAnswer(err))
-	case answer.ErrorCode() == "InvalidAccessKeyId" || answer.ErrorCode() == "SignatureDoesNotMatch":
+	case code == "":
+		return fault.NoAnswer(err, "", "the storage")
+	case code == "InvalidAccessKeyId" || code == "SignatureDoesNotMatch":
 		return fault.Wrap(fault.Unavailable, err, "the storage does not know the fresh key yet; repeat the call")
-	case answer.ErrorCode() == "AccessDenied" && lists:
+	case code == "AccessDenied" && lists:
 		return fault.Wrap(fault.Unavailable, err, "the storage does not let the fresh key do what it may; repeat the call, and check what the account's own policies deny")
 	}
 	return nil // it knows the key: what else is wrong, the application would be told as well
@@ -113,28 +87,26 @@ func (p *Provider) bucketsOf(ctx context.Context, name, owner string) ([]string,
 	mark := cosi.SharedMark(owner, name)
 	client := p.storage(p.Endpoints[0], pair)
 	var all []string
-	in := &s3.ListBucketsInput{}
-	for {
+	err = transport.Pages(transport.Listing(ctx), func(ctx context.Context, token string) (string, bool, error) {
+		in := &s3.ListBucketsInput{ContinuationToken: optional(token)}
 		page, err := again(ctx, p, "ListBuckets", func() (*s3.ListBucketsOutput, error) { return client.ListBuckets(ctx, in) })
 		if err != nil {
-			return nil, err
+			return "", false, err
 		}
 		for _, b := range page.Buckets {
 			all = append(all, aws.ToString(b.Name))
 		}
-		if in.ContinuationToken = page.ContinuationToken; aws.ToString(in.ContinuationToken) == "" {
-			break
-		}
-	}
-	if p.OwnAccounts {
-		return all, nil
+		return aws.ToString(page.ContinuationToken), aws.ToString(page.ContinuationToken) != "", nil
+	})
+	if err != nil || p.OwnAccounts {
+		return all, err
 	}
 	found := make([]bool, len(all))
 	err = each(ctx, all, func(ctx context.Context, i int, b string) error {
 		tags, err := again(ctx, p, "GetBucketTagging", func() (*s3.GetBucketTaggingOutput, error) {
 			return client.GetBucketTagging(ctx, &s3.GetBucketTaggingInput{Bucket: &b})
 		})
-		if code(err) == "NoSuchTagSet" || fault.Is(err, fault.NotFound) {
+		if signed.Code(err) == "NoSuchTagSet" || fault.Is(err, fault.NotFound) {
 			return nil
 		}
 		if err != nil {

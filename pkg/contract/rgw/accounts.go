@@ -51,8 +51,8 @@ func NewAccounts(c Config) *Accounts {
 	return &Accounts{
 		calls: calls, endpoints: c.Endpoints,
 		within: iam.Config{
-			URL: calls.url, Region: calls.region, Endpoints: c.Endpoints, OwnAccounts: true, Path: "/contract-cosi/",
-			Dialect: dialect(), MaxKeys: maxKeys, Settles: c.Settles, HTTP: calls.http, Observe: c.Observe,
+			URL: calls.url, Region: calls.Region, Endpoints: c.Endpoints, OwnAccounts: true, Path: "/contract-cosi/",
+			Dialect: dialect(), MaxKeys: maxKeys, Settles: c.Settles, HTTP: calls.HTTP, Observe: c.Observe,
 		},
 	}
 }
@@ -72,7 +72,7 @@ func (p *Accounts) Regions(context.Context) ([]cosi.Endpoint, error) { return p.
 // Check implements contract.Provider. That accounts can be read is tried, at one
 // that nobody has.
 func (p *Accounts) Check(ctx context.Context) error {
-	u, err := p.calls.userOfKey(ctx, p.calls.credentials().AccessKeyID)
+	u, err := p.calls.userOfKey(ctx, p.calls.Credentials().AccessKeyID)
 	if err != nil {
 		return err
 	}
@@ -84,12 +84,7 @@ func (p *Accounts) Check(ctx context.Context) error {
 	if _, err := p.calls.getAccount(ctx, accountID("")); err != nil && !fault.Is(err, fault.NotFound) {
 		return err
 	}
-	for _, e := range p.endpoints {
-		if err := p.calls.reach(ctx, e); err != nil {
-			return err
-		}
-	}
-	return nil
+	return contract.Reach(ctx, p.calls.HTTP, p.endpoints)
 }
 
 // isAdmin reports whether a user may do everything at the Admin Ops API.
@@ -120,21 +115,15 @@ func accountName(spec contract.Spec) string {
 
 // EnsureContract implements contract.Provider.
 func (p *Accounts) EnsureContract(ctx context.Context, spec contract.Spec) (contract.Contract, error) {
-	if unmet := p.Capabilities().Unmet(spec); len(unmet) > 0 {
-		return contract.Contract{}, fault.New(fault.Unsupported, "contract %s: an account of a Ceph gateway has no %s", spec.Name, strings.Join(unmet, ", "))
-	}
-	if spec.Region != "" && !slices.ContainsFunc(p.endpoints, func(e cosi.Endpoint) bool { return e.Region == spec.Region }) {
-		return contract.Contract{}, fault.New(fault.InvalidArgument, "contract %s: the backend has no region %s", spec.Name, spec.Region)
-	}
 	if err := p.ensure(ctx, spec); err != nil {
-		return contract.Contract{}, fault.In(err, "contract %s", spec.Name)
+		return contract.Contract{}, err
 	}
 	within, err := p.account(ctx, spec.Name)
 	if err == nil {
 		_, err = within.EnsureContract(ctx, contract.Spec{Name: spec.Name})
 	}
 	if err != nil {
-		return contract.Contract{}, fault.In(err, "contract %s", spec.Name)
+		return contract.Contract{}, err
 	}
 	return contractOf(spec.Name, mark{spec.Owner, spec.Region}, false, p.endpoints), nil
 }
@@ -160,7 +149,7 @@ func (p *Accounts) ensure(ctx context.Context, spec contract.Spec) error {
 		return err
 	}
 	if !strings.HasPrefix(have.Name, spec.Name+" ") || markOf(have.Name).owner != spec.Owner {
-		return fault.New(fault.Conflict, "account %s belongs to another owner; choose another contract name, or set driver.owner to the mark it was signed with", id)
+		return fault.In(contract.OtherOwner(), "account %s", id)
 	}
 	if have.Name != accountName(spec) || spec.Quota.MaxBuckets != nil && have.MaxBuckets != bound {
 		if err := p.calls.modifyAccount(ctx, id, want); err != nil {
@@ -219,7 +208,7 @@ func (p *Accounts) account(ctx context.Context, name string) (*iam.Provider, err
 func (p *Accounts) GetContract(ctx context.Context, name string) (contract.Contract, error) {
 	have, err := p.calls.getAccount(ctx, accountID(name))
 	if err != nil {
-		return contract.Contract{}, fault.In(err, "contract %s", name)
+		return contract.Contract{}, err
 	}
 	return contractOf(name, markOf(have.Name), false, p.endpoints), nil
 }
@@ -239,7 +228,7 @@ func (p *Accounts) DeleteContract(ctx context.Context, name string) error {
 		err = p.calls.deleteAccount(ctx, accountID(name))
 	}
 	if err != nil && !fault.Is(err, fault.NotFound) {
-		return fault.In(err, "contract %s", name)
+		return err
 	}
 	return nil
 }
@@ -249,12 +238,12 @@ func (p *Accounts) DeleteContract(ctx context.Context, name string) error {
 func (p *Accounts) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (secret.KeyPair, error) {
 	if req.Scope != nil {
 		if err := nameable(*req.Scope); err != nil {
-			return secret.KeyPair{}, fault.In(err, "key %s of contract %s", req.Slot, req.Contract)
+			return secret.KeyPair{}, err
 		}
 	}
 	within, err := p.account(ctx, req.Contract)
 	if err != nil {
-		return secret.KeyPair{}, fault.In(err, "key %s of contract %s", req.Slot, req.Contract)
+		return secret.KeyPair{}, err
 	}
 	return within.IssueKey(ctx, req)
 }
@@ -263,28 +252,28 @@ func (p *Accounts) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (
 func (p *Accounts) ListKeys(ctx context.Context, name, slot string) ([]contract.KeyInfo, error) {
 	within, err := p.account(ctx, name)
 	if err != nil {
-		return nil, fault.In(err, "contract %s", name)
+		return nil, err
 	}
 	return within.ListKeys(ctx, name, slot)
 }
 
 // RevokeKey implements contract.Provider.
-func (p *Accounts) RevokeKey(ctx context.Context, name, slot, accessKeyID string) error {
-	within, err := p.account(ctx, name)
+func (p *Accounts) RevokeKey(ctx context.Context, req contract.RevokeKeyRequest) error {
+	within, err := p.account(ctx, req.Contract)
 	if fault.Is(err, fault.NotFound) {
 		return nil
 	}
 	if err != nil {
-		return fault.In(err, "contract %s: key %s", name, slot)
+		return err
 	}
-	return within.RevokeKey(ctx, name, slot, accessKeyID)
+	return within.RevokeKey(ctx, req)
 }
 
 // RestoreKey implements contract.Restorer.
 func (p *Accounts) RestoreKey(ctx context.Context, name, slot, accessKeyID string, scope *contract.Scope, write bool) ([]string, error) {
 	within, err := p.account(ctx, name)
 	if err != nil {
-		return nil, fault.In(err, "key %s of contract %s", slot, name)
+		return nil, err
 	}
 	return within.RestoreKey(ctx, name, slot, accessKeyID, scope, write)
 }

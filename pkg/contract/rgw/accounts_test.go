@@ -14,6 +14,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
 
@@ -31,14 +32,14 @@ func sha256Of(text []byte) string {
 
 func open(t *testing.T, s *squid, admin, key string) *rgw.Accounts {
 	t.Helper()
-	transport := &http.Transport{MaxIdleConnsPerHost: 16}
-	t.Cleanup(transport.CloseIdleConnections)
+	carrier := &http.Transport{MaxIdleConnsPerHost: 16}
+	t.Cleanup(carrier.CloseIdleConnections)
 	return rgw.NewAccounts(rgw.Config{
 		AdminURL: admin, Endpoints: []cosi.Endpoint{{Region: harness.VersityGWRegion, URL: s.URL, PathStyle: true}},
 		Credentials: func() secret.KeyPair {
 			return secret.KeyPair{AccessKeyID: driverKeyID, SecretAccessKey: secret.New(key)}
 		},
-		HTTP: &http.Client{Transport: transport}, Observe: func(string, error) {},
+		HTTP: transport.Bounded(carrier), Observe: func(string, error) {},
 	})
 }
 

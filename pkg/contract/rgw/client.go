@@ -2,38 +2,24 @@ package rgw
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"encoding/xml"
-	"errors"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
-	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
-
-	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/retry"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // client makes the calls of the Admin Ops API, and the few of the IAM API that
 // radosgw serves beside it (Ceph documentation, "Admin Operations" and "REST
 // APIs for manipulating user policies").
 type client struct {
-	url         string
-	region      string
-	credentials func() secret.KeyPair
-	http        *http.Client
-	observe     func(operation string, err error)
-	signer      *v4.Signer
+	url string
+	signed.Client
 }
 
 // user is what is read of a user. The service tells secrets with it.
@@ -109,25 +95,24 @@ func (c *client) deleteUser(ctx context.Context, uid string) error {
 
 // listUsers calls each with the id of every user of the cluster.
 func (c *client) listUsers(ctx context.Context, each func(uid string)) error {
-	const pageSize = "1000"
-	query := url.Values{"max-entries": {pageSize}}
-	for {
+	return transport.Pages(ctx, func(ctx context.Context, token string) (string, bool, error) {
 		var page struct {
 			Keys      []string `json:"keys"`
 			Truncated bool     `json:"truncated"`
 			Marker    string   `json:"marker"`
 		}
+		query := url.Values{"max-entries": {"1000"}}
+		if token != "" {
+			query.Set("marker", token)
+		}
 		if err := c.admin(ctx, "ListUsers", http.MethodGet, "user", "list", query, &page); err != nil {
-			return err
+			return "", false, err
 		}
 		for _, uid := range page.Keys {
 			each(uid)
 		}
-		if !page.Truncated {
-			return nil
-		}
-		query.Set("marker", page.Marker)
-	}
+		return page.Marker, page.Truncated, nil
+	})
 }
 
 // makeKey gives a user a key with a secret of the service's making. One of that
@@ -215,107 +200,31 @@ func (c *client) userPolicy(ctx context.Context, uid, name string) (string, erro
 func (c *client) iam(ctx context.Context, action, uid string, more url.Values, into any) error {
 	form := url.Values{"Action": {action}, "Version": {"2010-05-08"}, "UserName": {uid}}
 	maps.Copy(form, more)
-	return c.call(ctx, action, http.MethodPost, "/", form.Encode(), into)
+	return c.call(ctx, signed.Call{
+		Operation: action, Method: http.MethodPost, API: transport.IAM, URL: c.url + "/", Body: []byte(form.Encode()), Type: "application/x-www-form-urlencoded",
+	}, xml.Unmarshal, into)
 }
 
 // admin makes a call of the Admin Ops API. Its parameters stand in the query,
 // which radosgw writes into its log: a secret must not be among them.
 func (c *client) admin(ctx context.Context, operation, method, resource, part string, query url.Values, into any) error {
-	at := "/admin/" + resource + "?" + query.Encode()
 	if part != "" {
-		at = "/admin/" + resource + "?" + part + "&" + query.Encode()
+		part += "&"
 	}
-	return c.call(ctx, operation, method, at, "", into)
+	return c.call(ctx, signed.Call{
+		Operation: operation, Method: method, API: transport.JSON, URL: c.url + "/admin/" + resource + "?" + part + query.Encode(),
+	}, json.Unmarshal, into)
 }
-
-// maxAnswer bounds what is read of an answer; a page of users is the longest.
-const maxAnswer = 8 << 20
-
-// writeTimeout bounds a write that its caller has given up.
-const writeTimeout = 20 * time.Second
 
 // call makes a call, again where that may help: what a first attempt has done
-// the second one finds, and says so. A write that was sent is waited for even if
-// the caller gives up: one that the gateway still works at would take away the
-// policy that the caller's next attempt writes.
-func (c *client) call(ctx context.Context, operation, method, at, form string, into any) error {
-	return retry.Do(ctx, func() error {
-		attempt := ctx
-		if method != http.MethodGet && ctx.Err() == nil {
-			detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
-			defer cancel()
-			attempt = detached
-		}
-		err := c.once(attempt, method, at, form, into)
-		c.observe(operation, err)
+// the second one finds, and says so.
+func (c *client) call(ctx context.Context, call signed.Call, read func([]byte, any) error, into any) error {
+	text, err := c.Do(ctx, call)
+	if err != nil || into == nil {
 		return err
-	})
-}
-
-func (c *client) once(ctx context.Context, method, at, form string, into any) error {
-	request, err := http.NewRequestWithContext(ctx, method, c.url+at, strings.NewReader(form))
-	if err != nil {
-		return fault.Wrap(fault.Internal, err, "the address of the Ceph gateway is none")
-	}
-	if form != "" {
-		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	}
-	if err := c.sign(ctx, request, form); err != nil {
-		return err
-	}
-	answer, err := c.http.Do(request)
-	if err != nil {
-		if errors.Is(ctx.Err(), context.Canceled) {
-			return fault.Wrap(fault.Canceled, err, "the call was given up")
-		}
-		return fault.Wrap(fault.Unavailable, err, "the Ceph gateway does not answer (%s)", fault.NoAnswer(err))
-	}
-	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
-	switch {
-	case err != nil:
-		return fault.Wrap(fault.Unavailable, err, "the Ceph gateway's answer was cut short")
-	case answer.StatusCode >= 300:
-		return classify(answer, text)
-	case into == nil:
-		return nil
-	}
-	read := json.Unmarshal
-	if form != "" {
-		read = xml.Unmarshal
 	}
 	if err := read(text, into); err != nil {
-		return fault.Wrap(fault.Internal, err, "the Ceph gateway's answer is not what its API promises; check the backend's url")
+		return fault.Wrap(fault.Unavailable, err, "the Ceph gateway's answer to %s is not what its API promises; check the backend's url", call.Operation)
 	}
 	return nil
-}
-
-// sign signs a request with the driver's own key (Signature Version 4).
-func (c *client) sign(ctx context.Context, request *http.Request, form string) error {
-	own := c.credentials()
-	sum := sha256.Sum256([]byte(form))
-	hash := hex.EncodeToString(sum[:])
-	request.Header.Set("X-Amz-Content-Sha256", hash)
-	credentials := aws.Credentials{AccessKeyID: own.AccessKeyID, SecretAccessKey: own.SecretAccessKey.Reveal()}
-	if err := c.signer.SignHTTP(ctx, credentials, request, hash, "s3", c.region, time.Now()); err != nil {
-		return fault.Wrap(fault.Internal, err, "a call to the Ceph gateway cannot be signed")
-	}
-	return nil
-}
-
-// reach reports why there is no answer at an S3 address. The Admin Ops API's
-// own has just answered.
-func (c *client) reach(ctx context.Context, at cosi.Endpoint) error {
-	if strings.TrimSuffix(at.URL, "/") == c.url {
-		return nil
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodHead, at.URL, nil)
-	if err != nil {
-		return fault.Wrap(fault.Internal, err, "the S3 address of region %s is none", at.Region)
-	}
-	answer, err := c.http.Do(request)
-	if err != nil {
-		return fault.Wrap(fault.Unavailable, err, "the storage of region %s at %s does not answer (%s)", at.Region, at.URL, fault.NoAnswer(err))
-	}
-	return answer.Body.Close()
 }

@@ -1,13 +1,8 @@
 package rgw
 
 import (
-	"encoding/json"
-	"encoding/xml"
-	"net/http"
-	"strconv"
-
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/retry"
 )
 
 // kinds classifies radosgw's codes, as 16.2 gives them on the calls that this
@@ -28,26 +23,11 @@ var kinds = map[string]fault.Kind{
 	"NoSuchEntity":            fault.NotFound, // the same of the IAM API
 	"BucketAlreadyExists":     fault.FailedPrecondition,
 	"BucketNotEmpty":          fault.FailedPrecondition,
-	"RequestTimeTooSkewed":    fault.FailedPrecondition,
-	"LimitExceeded":           fault.LimitExceeded,
-	"AccessDenied":            fault.PermissionDenied,
-	"InvalidAccessKeyId":      fault.PermissionDenied,
-	"SignatureDoesNotMatch":   fault.PermissionDenied,
-	"UserSuspended":           fault.PermissionDenied,
 	"InvalidArgument":         fault.InvalidArgument,
 	"InvalidTenantName":       fault.InvalidArgument,
 	"InvalidRequest":          fault.InvalidArgument,
 	"MalformedPolicyDocument": fault.Unsupported, // the policy is the driver's, and names what this release does not know
-	"MethodNotAllowed":        fault.Unsupported,
-	"NotImplemented":          fault.Unsupported,
-	"SlowDown":                fault.RateLimited,
-	"TooManyRequests":         fault.RateLimited,
-	"ConcurrentModification":  fault.Unavailable, // somebody else was faster
-	"OperationAborted":        fault.Unavailable,
-	"InternalError":           fault.Unavailable,
 	"UnknownError":            fault.Unavailable,
-	"ServiceUnavailable":      fault.Unavailable,
-	"RequestTimeout":          fault.Unavailable,
 }
 
 // cures are what to do, where the code says it.
@@ -56,55 +36,15 @@ var cures = map[string]string{
 	"AccountAlreadyExists":    "another account has this name",
 	"BucketAlreadyExists":     "it still owns buckets; delete them first",
 	"BucketNotEmpty":          "it still has users; delete them first",
-	"RequestTimeTooSkewed":    "set the clock of the driver's node",
 	"AccessDenied":            "check that the driver's user has the capabilities users=* and user-policy=*, or what accounts need",
-	"InvalidAccessKeyId":      "check the backend's credentialsFile",
-	"SignatureDoesNotMatch":   "check the backend's credentialsFile",
 	"UserSuspended":           "check the driver's own user, and resume it",
 	"MalformedPolicyDocument": "this release does not know what the policy of the key says",
 	"MethodNotAllowed":        "let the gateway serve the admin and iam APIs (rgw enable apis)",
 }
 
-// classify turns an answer that is no success into a fault. Whatever stands
-// between driver and gateway may answer too: then the status decides.
-func classify(answer *http.Response, text []byte) error {
-	code := codeOf(text)
-	kind, known := kinds[code]
-	if !known {
-		kind = kindOfStatus(answer.StatusCode)
-	}
-	said := code
-	if code == "" {
-		said = "HTTP " + strconv.Itoa(answer.StatusCode)
-	}
-	if cure, ok := cures[code]; ok {
-		said += ": " + cure
-	} else if !known && kind == fault.Internal {
-		said += ": check that the backend's url is a Ceph gateway that serves the Admin Ops API"
-	}
-	f := fault.New(kind, "the Ceph gateway refused the call (%s)", said)
-	f.RetryAfter = retry.After(answer.Header)
-	return f
-}
-
-// codeOf is the code of an error: in JSON from the Admin Ops API, in XML from
-// the IAM API; "" if the answer is not radosgw's.
-func codeOf(text []byte) string {
-	var said struct{ Code string }
-	if json.Unmarshal(text, &said) == nil || xml.Unmarshal(text, &said) == nil {
-		return said.Code
-	}
-	return ""
-}
-
-func kindOfStatus(status int) fault.Kind {
-	switch {
-	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		return fault.PermissionDenied
-	case status == http.StatusTooManyRequests:
-		return fault.RateLimited
-	case status == http.StatusConflict || status >= 500:
-		return fault.Unavailable
-	}
-	return fault.Internal
+// answers is how the gateway's refusals are read.
+var answers = signed.Table{
+	Service: "the Ceph gateway", Kinds: kinds, Cures: cures,
+	CuresOf: map[fault.Kind]string{fault.PermissionDenied: "check the backend's credentialsFile"},
+	Wrong:   "check that the backend's url is a Ceph gateway that serves the Admin Ops API",
 }

@@ -18,11 +18,6 @@ var _ contract.Restorer = (*Provider)(nil)
 // Policies that somebody has given to the user beside the driver's are not
 // looked at.
 func (p *Provider) RestoreKey(ctx context.Context, name, slot, accessKeyID string, scope *contract.Scope, write bool) ([]string, error) {
-	differing, err := p.restoreKey(ctx, name, slot, accessKeyID, scope, write)
-	return differing, fault.In(err, "key %s of contract %s", slot, name)
-}
-
-func (p *Provider) restoreKey(ctx context.Context, name, slot, accessKeyID string, scope *contract.Scope, write bool) ([]string, error) {
 	uid := userID(name, slot)
 	want, err := policyOf(scope)
 	if err != nil {

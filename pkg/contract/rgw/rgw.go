@@ -35,9 +35,8 @@ import (
 	"strings"
 	"time"
 
-	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
-
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
@@ -80,13 +79,9 @@ func newClient(c Config) *client {
 	if c.AdminURL == "" {
 		c.AdminURL = c.Endpoints[0].URL
 	}
-	// A redirect would carry the signature elsewhere.
-	follow := *c.HTTP
-	follow.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &client{
-		url: strings.TrimSuffix(c.AdminURL, "/"), region: c.Endpoints[0].Region, credentials: c.Credentials, http: &follow, observe: c.Observe,
-		signer: v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }),
-	}
+	return &client{url: strings.TrimSuffix(c.AdminURL, "/"), Client: signed.Client{
+		Table: answers, Region: c.Endpoints[0].Region, Credentials: c.Credentials, HTTP: c.HTTP, Observe: c.Observe,
+	}}
 }
 
 // Capabilities implements contract.Provider.
@@ -103,7 +98,7 @@ func (p *Provider) Regions(context.Context) ([]cosi.Endpoint, error) { return p.
 // Check implements contract.Provider. The driver's own user says what it may do;
 // of each S3 address any answer will do.
 func (p *Provider) Check(ctx context.Context) error {
-	u, err := p.calls.userOfKey(ctx, p.calls.credentials().AccessKeyID)
+	u, err := p.calls.userOfKey(ctx, p.calls.Credentials().AccessKeyID)
 	if err != nil {
 		return err
 	}
@@ -112,12 +107,7 @@ func (p *Provider) Check(ctx context.Context) error {
 			return fault.New(fault.PermissionDenied, "the driver's own user at the Ceph gateway lacks the capability %s=*; add it with radosgw-admin caps add", needed)
 		}
 	}
-	for _, e := range p.endpoints {
-		if err := p.calls.reach(ctx, e); err != nil {
-			return err
-		}
-	}
-	return nil
+	return contract.Reach(ctx, p.calls.HTTP, p.endpoints)
 }
 
 // A tenant's name has letters, digits and underscores only, and a contract's no
@@ -158,31 +148,15 @@ func markOf(displayName string) mark {
 
 // EnsureContract implements contract.Provider.
 func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (contract.Contract, error) {
-	if unmet := p.Capabilities().Unmet(spec); len(unmet) > 0 {
-		return contract.Contract{}, fault.New(fault.Unsupported, "contract %s: a Ceph gateway has no %s", spec.Name, strings.Join(unmet, ", "))
-	}
-	if spec.Region != "" && !slices.ContainsFunc(p.endpoints, func(e cosi.Endpoint) bool { return e.Region == spec.Region }) {
-		return contract.Contract{}, fault.New(fault.InvalidArgument, "contract %s: the backend has no region %s", spec.Name, spec.Region)
-	}
 	if err := p.ensure(ctx, spec); err != nil {
-		return contract.Contract{}, fault.In(err, "contract %s", spec.Name)
+		return contract.Contract{}, err
 	}
 	return contractOf(spec.Name, mark{spec.Owner, spec.Region}, spec.Suspend, p.endpoints), nil
 }
 
 // contractOf is a contract as its mark shows it. Its own region comes first.
 func contractOf(name string, m mark, suspended bool, endpoints []cosi.Endpoint) contract.Contract {
-	c := contract.Contract{Name: name, Owner: m.owner, State: contract.StateActive, Endpoints: slices.Clone(endpoints)}
-	slices.SortStableFunc(c.Endpoints, func(a, b cosi.Endpoint) int {
-		switch {
-		case a.Region == b.Region:
-		case a.Region == m.region:
-			return -1
-		case b.Region == m.region:
-			return 1
-		}
-		return 0
-	})
+	c := contract.Contract{Name: name, Owner: m.owner, State: contract.StateActive, Endpoints: contract.From(m.region, endpoints)}
 	if suspended {
 		c.State = contract.StateSuspended
 	}
@@ -202,7 +176,7 @@ func (p *Provider) ensure(ctx context.Context, spec contract.Spec) error {
 		return err
 	}
 	if markOf(have.DisplayName).owner != spec.Owner {
-		return fault.New(fault.Conflict, "it belongs to another owner; choose another contract name, or set driver.owner to the mark it was signed with")
+		return contract.OtherOwner()
 	}
 	// The contract's user is suspended first and resumed last: so no key is
 	// issued meanwhile, and one that is not suspended has been resumed wholly.
@@ -310,7 +284,7 @@ func (p *Provider) accesses(ctx context.Context, name string) ([]string, error) 
 func (p *Provider) GetContract(ctx context.Context, name string) (contract.Contract, error) {
 	u, err := p.calls.getUser(ctx, userID(name, cosi.ContractSlot))
 	if err != nil {
-		return contract.Contract{}, fault.In(err, "contract %s", name)
+		return contract.Contract{}, err
 	}
 	return contractOf(name, markOf(u.DisplayName), u.suspended(), p.endpoints), nil
 }
@@ -320,14 +294,14 @@ func (p *Provider) GetContract(ctx context.Context, name string) (contract.Contr
 func (p *Provider) DeleteContract(ctx context.Context, name string) error {
 	err := p.calls.deleteUser(ctx, userID(name, cosi.ContractSlot))
 	if err != nil && !fault.Is(err, fault.NotFound) {
-		return fault.In(err, "contract %s", name)
+		return err
 	}
 	slots, err := p.accesses(ctx, name)
 	if err != nil {
-		return fault.In(err, "contract %s", name)
+		return err
 	}
 	for _, slot := range slots {
-		if err := p.RevokeKey(ctx, name, slot, ""); err != nil {
+		if err := p.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: name, Slot: slot}); err != nil {
 			return err
 		}
 	}
@@ -336,11 +310,6 @@ func (p *Provider) DeleteContract(ctx context.Context, name string) error {
 
 // IssueKey implements contract.Provider.
 func (p *Provider) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (secret.KeyPair, error) {
-	pair, err := p.issueKey(ctx, req)
-	return pair, fault.In(err, "key %s of contract %s", req.Slot, req.Contract)
-}
-
-func (p *Provider) issueKey(ctx context.Context, req contract.IssueKeyRequest) (secret.KeyPair, error) {
 	if own := req.Slot == cosi.ContractSlot; own != (req.Scope == nil) {
 		return secret.KeyPair{}, fault.New(fault.Unsupported, "a Ceph gateway's keys to all of a contract are those of slot %s, and no others", cosi.ContractSlot)
 	}
@@ -422,11 +391,6 @@ func find(keys []key, accessKeyID string) (secret.KeyPair, error) {
 // key that could be used, and none is listed. The gateway does not say when a
 // key was made.
 func (p *Provider) ListKeys(ctx context.Context, name, slot string) ([]contract.KeyInfo, error) {
-	keys, err := p.listKeys(ctx, name, slot)
-	return keys, fault.In(err, "contract %s", name)
-}
-
-func (p *Provider) listKeys(ctx context.Context, name, slot string) ([]contract.KeyInfo, error) {
 	if slot != "" && slot != cosi.ContractSlot {
 		keys, err := p.keysOf(ctx, name, slot)
 		if err == nil && len(keys) == 0 { // is there the contract?
@@ -482,42 +446,74 @@ func infos(keys []key, slot string, active bool) []contract.KeyInfo {
 }
 
 // RevokeKey implements contract.Provider.
-func (p *Provider) RevokeKey(ctx context.Context, name, slot, accessKeyID string) error {
-	err := p.revokeKey(ctx, userID(name, slot), slot, accessKeyID)
+func (p *Provider) RevokeKey(ctx context.Context, req contract.RevokeKeyRequest) error {
+	err := p.revokeKey(ctx, userID(req.Contract, req.Slot), req)
 	if fault.Is(err, fault.NotFound) {
 		return nil
 	}
-	return fault.In(err, "key %s of contract %s", slot, name)
+	return err
 }
 
-func (p *Provider) revokeKey(ctx context.Context, uid, slot, accessKeyID string) error {
-	if accessKeyID == "" && slot != cosi.ContractSlot {
+func (p *Provider) revokeKey(ctx context.Context, uid string, req contract.RevokeKeyRequest) error {
+	if req.AccessKeyID == "" && req.Slot != cosi.ContractSlot {
 		return p.calls.deleteUser(ctx, uid)
 	}
 	have, err := p.calls.getUser(ctx, uid)
 	if err != nil {
 		return err
 	}
-	have.Keys = slices.DeleteFunc(have.Keys, func(k key) bool { return accessKeyID != "" && k.AccessKey != accessKeyID })
-	if len(have.Keys) == 0 {
-		return nil
-	}
-	// A write of a user takes its policies away. What stays of its keys needs
-	// them; if they are lost now, those are not listed any more and are replaced.
-	limits, err := p.calls.userPolicy(ctx, uid, grantPolicy)
+	going := slices.DeleteFunc(slices.Clone(have.Keys), func(k key) bool { return req.AccessKeyID != "" && k.AccessKey != req.AccessKeyID })
+	// A write of a user takes its policies away, and what stays of its keys needs
+	// them. They are written even if there is nothing to delete: an attempt before
+	// this one may have ended in between.
+	policies, err := p.policiesOf(ctx, uid, req)
 	if err != nil {
 		return err
 	}
-	for _, k := range have.Keys {
+	for _, k := range going {
 		if err := p.deleteKey(ctx, uid, k.AccessKey); err != nil {
 			return err
 		}
 	}
-	if limits == "" {
+	if len(going) == len(have.Keys) {
 		return nil
 	}
-	return p.calls.putUserPolicy(ctx, uid, grantPolicy, limits)
+	for _, d := range policies {
+		if err := p.calls.putUserPolicy(ctx, uid, d.name, d.text); err != nil {
+			return err
+		}
+	}
+	return nil
 }
+
+// policiesOf are the policies that a slot's user has to have, the one that
+// suspends it first.
+func (p *Provider) policiesOf(ctx context.Context, uid string, req contract.RevokeKeyRequest) ([]namedPolicy, error) {
+	if req.Slot == cosi.ContractSlot {
+		return []namedPolicy{{grantPolicy, ownPolicy()}}, nil
+	}
+	owner, err := p.calls.getUser(ctx, userID(req.Contract, cosi.ContractSlot))
+	if err != nil {
+		return nil, err
+	}
+	var out []namedPolicy
+	if owner.suspended() {
+		out = append(out, namedPolicy{suspendPolicy, denyAll()})
+	}
+	var limits string
+	if req.Scope != nil {
+		limits, err = policyOf(req.Scope)
+	} else {
+		limits, err = p.calls.userPolicy(ctx, uid, grantPolicy)
+	}
+	if err == nil && limits != "" {
+		out = append(out, namedPolicy{grantPolicy, limits})
+	}
+	return out, err
+}
+
+// namedPolicy is a policy of a user.
+type namedPolicy struct{ name, text string }
 
 // deleteKey deletes a key that the user had a moment ago. If another attempt
 // was faster, the gateway says the same as of a bad signature: then only the

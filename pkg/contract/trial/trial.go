@@ -15,23 +15,22 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/smithy-go"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/keys"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
 // Service is what is tried.
 type Service struct {
-	Provider contract.Provider
+	*contract.Service
 	// Engine returns what makes buckets with a contract's own key, and marks them.
 	Engine func(at cosi.Endpoint, key secret.KeyPair, mark string) *bucket.Engine
-	// Owner is the driver's mark.
-	Owner string
 	// Contract is the name of the contract to sign, which is cancelled afterwards.
 	Contract string
 	// HTTP carries what an application would ask.
@@ -92,13 +91,9 @@ func until(ctx context.Context, do func() error) error {
 	}
 }
 
-func propose() secret.KeyPair {
-	return secret.KeyPair{AccessKeyID: "ck" + strings.ToLower(rand.Text()), SecretAccessKey: secret.New(rand.Text() + rand.Text())}
-}
-
 func (r *run) all() {
 	if !r.step("find a contract that is not there", func() error {
-		_, err := r.Provider.GetContract(r.ctx, r.Contract)
+		_, err := r.GetContract(r.ctx, r.Contract)
 		switch {
 		case err == nil:
 			return fault.New(fault.FailedPrecondition, "contract %s is there; the trial leaves it alone", r.Contract)
@@ -112,7 +107,7 @@ func (r *run) all() {
 	var c contract.Contract
 	signed := r.step("sign a contract", func() error {
 		return until(r.ctx, func() (err error) {
-			c, err = r.Provider.EnsureContract(r.ctx, contract.Spec{Name: r.Contract, Owner: r.Owner, Display: "trial of contract-cosi-driver"})
+			c, err = r.EnsureContract(r.ctx, contract.Spec{Name: r.Contract, Display: "trial of contract-cosi-driver"})
 			switch {
 			case err == nil && c.State == contract.StatePending:
 				return fault.New(fault.Pending, "contract %s is pending", r.Contract)
@@ -124,22 +119,18 @@ func (r *run) all() {
 			return err
 		})
 	})
-	defer r.undo("cancel the contract", func(ctx context.Context) error { return r.Provider.DeleteContract(ctx, r.Contract) })
+	defer r.undo("cancel the contract", func(ctx context.Context) error { return r.DeleteContract(ctx, r.Contract) })
 	if !signed {
 		return
 	}
 	var own secret.KeyPair
 	if !r.step("issue the contract's own key", func() (err error) {
-		own, err = r.Provider.IssueKey(r.ctx, contract.IssueKeyRequest{Contract: r.Contract, Slot: cosi.ContractSlot, Proposed: propose()})
+		own, err = r.IssueKey(r.ctx, contract.IssueKeyRequest{Contract: r.Contract, Slot: cosi.ContractSlot, Proposed: keys.Propose()})
 		return err
 	}) {
 		return
 	}
-	mark := r.Owner
-	if r.Provider.Capabilities().SharedBuckets {
-		mark = cosi.SharedMark(r.Owner, r.Contract)
-	}
-	engine := r.Engine(c.Endpoints[0], own, mark)
+	engine := r.Engine(c.Endpoints[0], own, r.Mark(r.Contract))
 	name, neighbour := "trial-"+strings.ToLower(rand.Text()[:16]), "trial-"+strings.ToLower(rand.Text()[:16])
 	made := r.step("make buckets with the driver's tag", func() error {
 		return errors.Join(engine.Create(r.ctx, name, params.Bucket{}), engine.Create(r.ctx, neighbour, params.Bucket{}))
@@ -158,26 +149,28 @@ func (r *run) key(at cosi.Endpoint, name, neighbour string) {
 	const slot = "trial"
 	var pair secret.KeyPair
 	issued := r.step("issue a key to one bucket", func() (err error) {
-		pair, err = r.Provider.IssueKey(r.ctx, contract.IssueKeyRequest{
-			Contract: r.Contract, Slot: slot, Proposed: propose(),
+		pair, err = r.IssueKey(r.ctx, contract.IssueKeyRequest{
+			Contract: r.Contract, Slot: slot, Proposed: keys.Propose(),
 			Scope: &contract.Scope{Buckets: []contract.BucketScope{{Bucket: name, Mode: cosi.ReadWrite}}},
 		})
 		return err
 	})
 	app := r.application(at, pair)
-	revoke := func(ctx context.Context) error { return r.Provider.RevokeKey(ctx, r.Contract, slot, "") }
+	revoke := func(ctx context.Context) error {
+		return r.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: r.Contract, Slot: slot})
+	}
 	if issued {
 		r.step("write, read and list with the key", func() error {
 			return errors.Join(r.put(app, name), r.get(app, name), r.list(app, name))
 		})
-		if r.Provider.Capabilities().ScopeBy != contract.ScopeByNone {
+		if r.Capabilities().ScopeBy != contract.ScopeByNone {
 			r.step("be refused the neighbouring bucket", func() error { return refusal(r.list(app, neighbour)) })
 		}
 	}
 	r.undo("revoke the key", revoke)
 	if issued {
 		r.step("be refused with the revoked key", func() error {
-			deadline := time.Now().Add(r.Provider.Capabilities().Settles)
+			deadline := time.Now().Add(r.Capabilities().Settles)
 			for {
 				err := refusal(r.list(app, name))
 				if err == nil || time.Now().After(deadline) {
@@ -194,13 +187,7 @@ func (r *run) key(at cosi.Endpoint, name, neighbour string) {
 }
 
 func (r *run) application(at cosi.Endpoint, pair secret.KeyPair) *s3.Client {
-	return s3.New(s3.Options{ //nolint:forbidigo // an application is no part of the driver
-		BaseEndpoint: aws.String(at.URL), Region: at.Region, UsePathStyle: at.PathStyle, HTTPClient: r.HTTP,
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: pair.AccessKeyID, SecretAccessKey: pair.SecretAccessKey.Reveal()}, nil
-		}),
-		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
-	})
+	return signed.S3(at, pair, r.HTTP)
 }
 
 const object = "trial"
@@ -225,14 +212,13 @@ func (r *run) list(c *s3.Client, name string) error {
 
 // plain is an error of the SDK without what differs each time.
 func plain(what string, err error) error {
-	var answer smithy.APIError
-	switch {
+	switch code := signed.Code(err); {
 	case err == nil:
 		return nil
-	case errors.As(err, &answer):
-		return fault.Wrap(fault.PermissionDenied, err, "the storage refused to %s (%s)", what, answer.ErrorCode())
+	case code != "":
+		return fault.Wrap(fault.PermissionDenied, err, "the storage refused to %s (%s)", what, code)
 	}
-	return fault.Wrap(fault.Unavailable, err, "the storage does not answer (%s)", fault.NoAnswer(err))
+	return fault.NoAnswer(err, "", "the storage")
 }
 
 // refusal turns a refusal into success, and all else into a failure.

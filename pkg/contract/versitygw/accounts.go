@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // An account has an access key, which is its name, and nothing else that could
@@ -84,13 +86,17 @@ func (p *Provider) admin(ctx context.Context, operation, path string, query url.
 			return nil, fault.Wrap(fault.Internal, err, "%s cannot be written", operation)
 		}
 	}
-	return p.client.call(ctx, operation, http.MethodPatch, p.adminURL+path, query, text)
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	// The lists of the API have no pages.
+	return p.client.Do(transport.Listing(ctx), signed.Call{Operation: operation, Method: http.MethodPatch, API: transport.S3, URL: p.adminURL + path, Body: text})
 }
 
 // accounts are all that the gateway has. It tells their secrets as well, which
 // are not kept.
 func (p *Provider) accounts(ctx context.Context) ([]account, error) {
-	text, err := p.admin(ctx, "ListUsers", "/list-users", nil, nil)
+	text, err := p.admin(transport.Reading(ctx), "ListUsers", "/list-users", nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -163,10 +169,10 @@ func (p *Provider) bucketsOf(ctx context.Context, access string) ([]string, erro
 func find(all []account, name string) (account, error) {
 	i := slices.IndexFunc(all, func(a account) bool { return a.isContract(name) })
 	if i < 0 {
-		return account{}, fault.New(fault.NotFound, "contract %s: the gateway has no such account", name)
+		return account{}, fault.New(fault.NotFound, "the gateway has no such account")
 	}
 	if slices.ContainsFunc(all[i+1:], func(a account) bool { return a.isContract(name) }) {
-		return account{}, fault.New(fault.Conflict, "contract %s: two owners have an account of this name; choose another contract name", name)
+		return account{}, fault.New(fault.Conflict, "two owners have an account of this name; choose another contract name")
 	}
 	return all[i], nil
 }

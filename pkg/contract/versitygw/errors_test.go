@@ -13,6 +13,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // play is a provider at a server that answers as the test says.
@@ -29,7 +30,7 @@ func play(t *testing.T, answer http.HandlerFunc) (*versitygw.Provider, *atomic.I
 		Credentials: func() secret.KeyPair {
 			return secret.KeyPair{AccessKeyID: "a", SecretAccessKey: secret.New("planted-secret")}
 		},
-		HTTP: &http.Client{Timeout: 2 * time.Second}, Observe: func(string, error) {},
+		HTTP: transport.Bounded(&http.Transport{ResponseHeaderTimeout: 2 * time.Second}), Observe: func(string, error) {},
 	}), &calls
 }
 
@@ -54,8 +55,8 @@ func TestCodes(t *testing.T) {
 		{404, "", fault.Unavailable, "HTTP 404", 3}, // nobody is behind the proxy
 		{429, "", fault.RateLimited, "HTTP 429", 3},
 		{502, "", fault.Unavailable, "HTTP 502", 3},
-		{400, "", fault.Internal, "HTTP 400", 1},
-		{307, "", fault.Internal, "HTTP 307", 1},
+		{400, "", fault.FailedPrecondition, "HTTP 400", 1},
+		{307, "", fault.Unavailable, "redirect to 127.0.0.1:1", 1},
 	} {
 		t.Run(fmt.Sprint(c.status, c.code), func(t *testing.T) {
 			t.Parallel()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -12,8 +11,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // editing lets one edit of a bucket's policy wait for another.
@@ -147,8 +148,8 @@ func (p *Provider) edit(ctx context.Context, owner, bucket string, change func([
 			doc.Set(policy.AWS().Version, keeper)
 			method, operation, text = http.MethodPut, "PutBucketPolicy", []byte(doc.String())
 		}
-		if _, err := p.client.call(ctx, operation, method, p.address(bucket), url.Values{"policy": {""}}, text); err != nil {
-			if isCode(err, "MalformedPolicy") && !healing {
+		if _, err := p.s3(ctx, operation, method, bucket, text); err != nil {
+			if signed.Code(err) == "MalformedPolicy" && !healing {
 				// Another process, which had read the policy before, may have written
 				// back a key that is gone.
 				all, listErr := p.accounts(ctx)
@@ -161,7 +162,7 @@ func (p *Provider) edit(ctx context.Context, owner, bucket string, change func([
 				}
 				continue
 			}
-			if len(text) > attributeBytes && isCode(err, "InternalError") {
+			if len(text) > attributeBytes && signed.Code(err) == "InternalError" {
 				return fault.Wrap(fault.LimitExceeded, err, "bucket %s: the gateway cannot store its policy of %d bytes; ext4 has room for 4 KiB of attributes: revoke keys, or let the gateway keep its metadata elsewhere", bucket, len(text))
 			}
 			return fault.In(err, "bucket %s", bucket)
@@ -179,8 +180,8 @@ func ofKeys(sid string) bool {
 }
 
 func (p *Provider) policyOf(ctx context.Context, bucket string) (*policy.Document, error) {
-	text, err := p.client.call(ctx, "GetBucketPolicy", http.MethodGet, p.address(bucket), url.Values{"policy": {""}}, nil)
-	if isCode(err, "NoSuchBucketPolicy") {
+	text, err := p.s3(ctx, "GetBucketPolicy", http.MethodGet, bucket, nil)
+	if signed.Code(err) == "NoSuchBucketPolicy" {
 		text, err = nil, nil
 	}
 	if err != nil {
@@ -193,4 +194,7 @@ func (p *Provider) policyOf(ctx context.Context, bucket string) (*policy.Documen
 	return doc, nil
 }
 
-func (p *Provider) address(bucket string) string { return p.s3URL + "/" + bucket }
+// s3 makes a call about a bucket's policy.
+func (p *Provider) s3(ctx context.Context, operation, method, bucket string, text []byte) ([]byte, error) {
+	return p.client.Do(ctx, signed.Call{Operation: operation, Method: method, API: transport.S3, URL: p.s3URL + "/" + bucket + "?policy=", Body: text})
+}

@@ -93,7 +93,7 @@ func TestPoliciesOfThreeAuthors(t *testing.T) {
 	theirs := strings.Replace(read(), `"Statement":[`, `"Statement":[{"Sid":"Theirs","Effect":"Deny","Principal":"*","Action":"s3:DeleteBucketPolicy","Resource":"arn:aws:s3:::`+b+`"},`, 1)
 	_, err = owner.PutBucketPolicy(ctx, &s3.PutBucketPolicyInput{Bucket: aws.String(b), Policy: &theirs})
 	must(t, err)
-	must(t, p.RevokeKey(ctx, "tenant", "one", ""))
+	must(t, p.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: "tenant", Slot: "one"}))
 	for _, sid := range []string{"Readers", "Theirs"} {
 		if !strings.Contains(read(), `"`+sid+`"`) {
 			t.Errorf("statement %s is lost in %s", sid, read())
@@ -133,8 +133,8 @@ func TestPoliciesOfThreeAuthors(t *testing.T) {
 	if strings.Contains(read(), dead.AccessKeyID) {
 		t.Errorf("the key that is gone is still named: %s", read())
 	}
-	must(t, p.RevokeKey(ctx, "tenant", "three", ""))
-	must(t, p.RevokeKey(ctx, "tenant", "two", ""))
+	must(t, p.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: "tenant", Slot: "three"}))
+	must(t, p.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: "tenant", Slot: "two"}))
 	if !strings.Contains(read(), "Readers") || strings.Contains(read(), two.AccessKeyID) {
 		t.Errorf("after the last key: %s", read())
 	}

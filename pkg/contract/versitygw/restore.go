@@ -15,11 +15,6 @@ var _ contract.Restorer = (*Provider)(nil)
 // is the policies of the key's buckets that are read. What other keys may do
 // there, and other people's statements, are left as they are.
 func (p *Provider) RestoreKey(ctx context.Context, name, slot, accessKeyID string, scope *contract.Scope, write bool) ([]string, error) {
-	differing, err := p.restoreKey(ctx, name, slot, accessKeyID, scope, write)
-	return differing, fault.In(err, "key %s of contract %s", slot, name)
-}
-
-func (p *Provider) restoreKey(ctx context.Context, name, slot, accessKeyID string, scope *contract.Scope, write bool) ([]string, error) {
 	if scope == nil { // the contract's own key owns its buckets
 		return nil, fault.New(fault.Unsupported, "a contract's own key has no limits")
 	}

@@ -17,13 +17,13 @@ func (s *Settings) Load(from settings.Section) {
 }
 
 // Open implements contract.Settings.
-func (s *Settings) Open(r contract.Reach) (contract.Provider, error) {
-	key, err := settings.OpenKeyPair(s.CredentialsFile, r.Changed("credentials"))
+func (s *Settings) Open(p contract.Parts) (contract.Provider, error) {
+	key, err := settings.OpenKeyPair(s.CredentialsFile, p.Changed("credentials"))
 	if err != nil {
 		return nil, err
 	}
 	return New(Config{
-		AdminURL: s.AdminURL, Endpoints: s.Endpoints.Storage(), Credentials: key.Get, Owner: r.Owner, Settles: s.SettleTime,
-		HTTP: r.HTTP, Observe: r.Observe,
+		AdminURL: s.AdminURL, Endpoints: s.Endpoints.Storage(), Credentials: key.Get, Owner: p.Owner, Settles: s.SettleTime,
+		HTTP: p.HTTP, Observe: p.Observe,
 	}), nil
 }

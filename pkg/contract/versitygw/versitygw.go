@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
@@ -54,7 +55,7 @@ type Config struct {
 
 // Provider is a gateway.
 type Provider struct {
-	client    client
+	client    signed.Client
 	adminURL  string
 	s3URL     string
 	endpoints []cosi.Endpoint
@@ -71,7 +72,8 @@ func New(c Config) *Provider {
 		c.S3URL = c.Endpoints[0].URL
 	}
 	return &Provider{
-		client: newClient(c), endpoints: c.Endpoints, owner: c.Owner, settles: c.Settles,
+		client:    signed.Client{Table: answers, Region: c.Endpoints[0].Region, Credentials: c.Credentials, HTTP: c.HTTP, Observe: c.Observe},
+		endpoints: c.Endpoints, owner: c.Owner, settles: c.Settles,
 		adminURL: strings.TrimSuffix(c.AdminURL, "/"), s3URL: strings.TrimSuffix(c.S3URL, "/"),
 		editing: editing{buckets: map[string]*sync.Mutex{}},
 	}
@@ -97,16 +99,10 @@ func (p *Provider) Check(ctx context.Context) error {
 // EnsureContract implements contract.Provider. A display name has no place in
 // the gateway.
 func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (contract.Contract, error) {
-	if unmet := p.Capabilities().Unmet(spec); len(unmet) > 0 {
-		return contract.Contract{}, fault.New(fault.Unsupported, "contract %s: versitygw has no %s", spec.Name, strings.Join(unmet, ", "))
-	}
-	if spec.Region != "" && !slices.ContainsFunc(p.endpoints, func(e cosi.Endpoint) bool { return e.Region == spec.Region }) {
-		return contract.Contract{}, fault.New(fault.InvalidArgument, "contract %s: the backend has no region %s", spec.Name, spec.Region)
-	}
 	wanted := contractAccount(spec.Name, spec.Owner)
 	all, err := p.accounts(ctx)
 	if err != nil {
-		return contract.Contract{}, fault.In(err, "contract %s", spec.Name)
+		return contract.Contract{}, err
 	}
 	have, err := find(all, spec.Name)
 	if fault.Is(err, fault.NotFound) {
@@ -118,7 +114,7 @@ func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (cont
 		return contract.Contract{}, err
 	}
 	if have.Access != wanted {
-		return contract.Contract{}, fault.New(fault.Conflict, "contract %s belongs to another owner; choose another contract name, or set driver.owner to the mark it was signed with", spec.Name)
+		return contract.Contract{}, contract.OtherOwner()
 	}
 	c := p.contractOf(spec.Name, have)
 	c.Owner = spec.Owner
@@ -129,12 +125,12 @@ func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (cont
 // who else is there, and all but one give way.
 func (p *Provider) sign(ctx context.Context, name, access string) (account, error) {
 	err := p.create(ctx, access, secret.New(rand.Text()+rand.Text()), mayNothing) // its key is issued later
-	if err != nil && !isCode(err, "XAdminUserExists") {
-		return account{}, fault.In(err, "contract %s", name)
+	if err != nil && signed.Code(err) != "XAdminUserExists" {
+		return account{}, err
 	}
 	all, err := p.accounts(ctx)
 	if err != nil {
-		return account{}, fault.In(err, "contract %s", name)
+		return account{}, err
 	}
 	first := ""
 	for _, a := range all {
@@ -145,7 +141,7 @@ func (p *Provider) sign(ctx context.Context, name, access string) (account, erro
 	if first != access {
 		err = p.remove(ctx, access)
 	}
-	return account{Access: first, Role: mayNothing}, fault.In(err, "contract %s", name)
+	return account{Access: first, Role: mayNothing}, err
 }
 
 func (p *Provider) contractOf(name string, a account) contract.Contract {
@@ -160,7 +156,7 @@ func (p *Provider) contractOf(name string, a account) contract.Contract {
 func (p *Provider) GetContract(ctx context.Context, name string) (contract.Contract, error) {
 	all, err := p.accounts(ctx)
 	if err != nil {
-		return contract.Contract{}, fault.In(err, "contract %s", name)
+		return contract.Contract{}, err
 	}
 	have, err := find(all, name)
 	if err != nil {
@@ -175,7 +171,7 @@ func (p *Provider) GetContract(ctx context.Context, name string) (contract.Contr
 func (p *Provider) DeleteContract(ctx context.Context, name string) error {
 	all, err := p.accounts(ctx)
 	if err != nil {
-		return fault.In(err, "contract %s", name)
+		return err
 	}
 	have, err := find(all, name)
 	switch {
@@ -184,20 +180,20 @@ func (p *Provider) DeleteContract(ctx context.Context, name string) error {
 		return err
 	default:
 		if err := p.stopWithoutBuckets(ctx, have); err != nil {
-			return fault.In(err, "contract %s", name)
+			return err
 		}
 	}
 	for _, a := range all {
 		if slot := a.slot(name); slot != "" && slot != cosi.ContractSlot {
 			if err := p.remove(ctx, a.Access); err != nil {
-				return fault.In(err, "contract %s", name)
+				return err
 			}
 		}
 	}
 	if have.Access == "" {
 		return nil
 	}
-	return fault.In(p.remove(ctx, have.Access), "contract %s", name)
+	return p.remove(ctx, have.Access)
 }
 
 // stopWithoutBuckets takes from a contract's account the right to make buckets,
@@ -240,7 +236,7 @@ func (p *Provider) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (
 			return p.issueKey(ctx, have, all, req)
 		}
 	}
-	return secret.KeyPair{}, fault.In(err, "key %s of contract %s", req.Slot, req.Contract)
+	return secret.KeyPair{}, err
 }
 
 // issueContractKey gives the contract's account the proposed secret. The
@@ -249,11 +245,11 @@ func (p *Provider) issueContractKey(ctx context.Context, have account, req contr
 	var err error
 	switch {
 	case req.Slot != cosi.ContractSlot:
-		err = fault.New(fault.Unsupported, "contract %s: versitygw has one key that reaches all of a contract", req.Contract)
+		err = fault.New(fault.Unsupported, "versitygw has one key that reaches all of a contract")
 	case slices.Contains(req.Keep, have.Access):
-		err = fault.New(fault.LimitExceeded, "contract %s: versitygw has one key that reaches all of a contract", req.Contract)
+		err = fault.New(fault.LimitExceeded, "versitygw has one key that reaches all of a contract")
 	default:
-		err = fault.In(p.update(ctx, have.Access, &req.Proposed.SecretAccessKey, makesBuckets), "the own key of contract %s", req.Contract)
+		err = p.update(ctx, have.Access, &req.Proposed.SecretAccessKey, makesBuckets)
 	}
 	if err != nil {
 		return secret.KeyPair{}, err
@@ -265,7 +261,7 @@ func (p *Provider) issueContractKey(ctx context.Context, have account, req contr
 // those of the slot that stay, and takes all others away.
 func (p *Provider) issueKey(ctx context.Context, have account, all []account, req contract.IssueKeyRequest) (secret.KeyPair, error) {
 	fail := func(err error) (secret.KeyPair, error) {
-		return secret.KeyPair{}, fault.In(err, "key %s of contract %s", req.Slot, req.Contract)
+		return secret.KeyPair{}, err
 	}
 	pair := secret.KeyPair{AccessKeyID: keyAccount(req.Contract, req.Slot, req.Proposed.AccessKeyID), SecretAccessKey: req.Proposed.SecretAccessKey}
 	var stay, orphans []string
@@ -283,7 +279,7 @@ func (p *Provider) issueKey(ctx context.Context, have account, all []account, re
 	}
 	if !there {
 		err := p.create(ctx, pair.AccessKeyID, pair.SecretAccessKey, mayNothing)
-		if isCode(err, "XAdminUserExists") {
+		if signed.Code(err) == "XAdminUserExists" {
 			err = p.update(ctx, pair.AccessKeyID, &pair.SecretAccessKey, mayNothing)
 		}
 		if err != nil {
@@ -314,7 +310,7 @@ func (p *Provider) ListKeys(ctx context.Context, name, slot string) ([]contract.
 		_, err = find(all, name)
 	}
 	if err != nil {
-		return nil, fault.In(err, "contract %s", name)
+		return nil, err
 	}
 	var out []contract.KeyInfo
 	for _, a := range all {
@@ -327,10 +323,11 @@ func (p *Provider) ListKeys(ctx context.Context, name, slot string) ([]contract.
 
 // RevokeKey implements contract.Provider. A key leaves the policies before its
 // account goes: the gateway takes no policy that names an account which is gone.
-func (p *Provider) RevokeKey(ctx context.Context, name, slot, accessKeyID string) error {
+func (p *Provider) RevokeKey(ctx context.Context, req contract.RevokeKeyRequest) error {
+	name, slot, accessKeyID := req.Contract, req.Slot, req.AccessKeyID
 	all, err := p.accounts(ctx)
 	if err != nil {
-		return fault.In(err, "contract %s", name)
+		return err
 	}
 	have, err := find(all, name)
 	if fault.Is(err, fault.NotFound) {
@@ -346,17 +343,17 @@ func (p *Provider) RevokeKey(ctx context.Context, name, slot, accessKeyID string
 		}
 	}
 	if slot == cosi.ContractSlot {
-		return fault.In(p.revokeContractKey(ctx, going), "contract %s", name)
+		return p.revokeContractKey(ctx, going)
 	}
 	if len(going) == 0 {
 		return nil
 	}
 	if err := p.ungrant(ctx, have.Access, func(principal string) bool { return slices.Contains(going, principal) }, nil); err != nil {
-		return fault.In(err, "contract %s: key %s", name, slot)
+		return err
 	}
 	for _, access := range going {
 		if err := p.remove(ctx, access); err != nil {
-			return fault.In(err, "contract %s: key %s", name, slot)
+			return err
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/versitygw"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
 
@@ -41,8 +42,8 @@ func TestConformance(t *testing.T) {
 	open := func(t *testing.T, key string) contracttest.Service {
 		t.Helper()
 		line := &harness.Line{}
-		transport := &http.Transport{MaxIdleConnsPerHost: 16}
-		t.Cleanup(transport.CloseIdleConnections)
+		carrier := &http.Transport{MaxIdleConnsPerHost: 16}
+		t.Cleanup(carrier.CloseIdleConnections)
 		proxy := line.Proxy(t, gateway.S3, "", "")
 		// Applications go to the gateway itself, the provider over the line.
 		p := versitygw.New(versitygw.Config{
@@ -50,7 +51,7 @@ func TestConformance(t *testing.T) {
 			Credentials: func() secret.KeyPair {
 				return secret.KeyPair{AccessKeyID: gateway.AccessKeyID, SecretAccessKey: secret.New(key)}
 			},
-			Owner: contracttest.Owner, HTTP: &http.Client{Transport: transport}, Observe: func(string, error) {},
+			Owner: contracttest.Owner, HTTP: transport.Bounded(carrier), Observe: func(string, error) {},
 		})
 		return contracttest.Service{Provider: p, Lose: line.Lose, Calls: func() int { return len(line.Calls()) }}
 	}

@@ -6,14 +6,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
 )
 
 // What a record's Secret carries. The record itself, with its key and what it
@@ -23,10 +24,9 @@ import (
 const (
 	secretType = "contract-cosi-driver/journal"
 
-	ownerLabel = "contract-cosi-driver/owner"
-	kindLabel  = "contract-cosi-driver/kind"
+	kindLabel = "contract-cosi-driver/kind"
 
-	ownerAnnotation = "contract-cosi-driver/owner"
+	ownerAnnotation = kube.OwnerLabel
 	idAnnotation    = "contract-cosi-driver/id"
 	// writeAnnotation is random and new with every write. It tells a writer
 	// whose answer was lost whether what stands there is what it wrote.
@@ -35,52 +35,53 @@ const (
 	dataKey = "record.json"
 )
 
-// ownerMark is an owner mark as labels and names can hold it.
-func ownerMark(owner string) string {
-	sum := sha256.Sum256([]byte(owner))
-	return hex.EncodeToString(sum[:5])
-}
-
 // nameOf is a pure function of the owner and the key, which is what makes
 // "create only if absent" hold between two drivers. It shows the id, where the
 // id can stand in a name of Kubernetes.
 func nameOf(owner string, key journal.Key) string {
-	name := string(key.Kind) + "." + key.ID + "." + ownerMark(owner)
+	name := string(key.Kind) + "." + key.ID + "." + kube.OwnerMark(owner)
 	if len(validation.IsDNS1123Subdomain(name)) > 0 {
 		sum := sha256.Sum256([]byte(key.ID))
-		name = string(key.Kind) + "-" + hex.EncodeToString(sum[:20]) + "." + ownerMark(owner)
+		name = string(key.Kind) + "-" + hex.EncodeToString(sum[:20]) + "." + kube.OwnerMark(owner)
 	}
 	return name
 }
 
-// record is an entry with what the API server knows its Secret by.
+// strayOf is the key under which a Secret is known that does not say whose record
+// it is. It is the record's own, unless the name shows that as a hash only.
+func strayOf(owner, name string) journal.Key {
+	if stem, ours := strings.CutSuffix(name, "."+kube.OwnerMark(owner)); ours {
+		if kind, id, ok := strings.Cut(stem, "."); ok {
+			return journal.Key{Kind: journal.RecordKind(kind), ID: id}
+		}
+	}
+	return journal.Key{Kind: journal.RecordKind(name)}
+}
+
+// record is an entry with what is known of its Secret.
 type record struct {
-	journal.Entry
-	revision uint64 // the Secret's resourceVersion, which grows with every write in the cluster
-	uid      types.UID
-	write    string // the writeAnnotation
-	damage   error  // why the entry cannot be used; nil if it can
+	journal.Entry // its Version is the Secret's resourceVersion
+	stray         journal.Key
+	write         string // the writeAnnotation
 }
 
-// content is what dataKey holds.
-type content struct {
-	Key   journal.Key     `json:"key"`
-	Refs  []journal.Key   `json:"refs,omitempty"`
-	Value json.RawMessage `json:"value"`
-}
-
-// secretOf writes a record as a Secret.
-func secretOf(namespace, owner string, r record) (*corev1.Secret, error) {
-	text, err := json.Marshal(content{r.Key, r.Refs, r.Value})
+// secretOf writes an entry as a Secret.
+func secretOf(namespace, owner, write string, e journal.Entry) (*corev1.Secret, error) {
+	version := ""
+	if e.Version != 0 {
+		version = strconv.FormatUint(e.Version, 10)
+		e.Version = 0
+	}
+	text, err := json.Marshal(e)
 	if err != nil {
-		return nil, fault.Wrap(fault.Internal, err, "journal record %s cannot be written as JSON", r.Key)
+		return nil, fault.Wrap(fault.Internal, err, "journal record %s cannot be written as JSON", e.Key)
 	}
 	return &corev1.Secret{
 		TypeMeta: metav1.TypeMeta{Kind: "Secret", APIVersion: "v1"},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: nameOf(owner, r.Key), UID: r.uid, ResourceVersion: r.Version,
-			Labels:      map[string]string{ownerLabel: ownerMark(owner), kindLabel: string(r.Key.Kind)},
-			Annotations: map[string]string{ownerAnnotation: owner, idAnnotation: r.Key.ID, writeAnnotation: r.write},
+			Namespace: namespace, Name: nameOf(owner, e.Key), ResourceVersion: version,
+			Labels:      map[string]string{kube.OwnerLabel: kube.OwnerMark(owner), kindLabel: string(e.Key.Kind)},
+			Annotations: map[string]string{ownerAnnotation: owner, idAnnotation: e.Key.ID, writeAnnotation: write},
 		},
 		Type: secretType,
 		Data: map[string][]byte{dataKey: text},
@@ -90,28 +91,28 @@ func secretOf(namespace, owner string, r record) (*corev1.Secret, error) {
 // recordOf reads a Secret. What is there under a record's name and is none
 // comes back as damage: it must never be taken for "there is no record".
 func recordOf(owner string, s *corev1.Secret) (record, error) {
-	revision, err := strconv.ParseUint(s.ResourceVersion, 10, 64)
+	version, err := strconv.ParseUint(s.ResourceVersion, 10, 64)
 	if err != nil {
 		return record{}, fault.Wrap(fault.Internal, err, "the Kubernetes API server gave Secret %s a resourceVersion that is no number", s.Name)
 	}
-	r := record{revision: revision, uid: s.UID, write: s.Annotations[writeAnnotation]}
-	var c content
+	r := record{stray: strayOf(owner, s.Name), write: s.Annotations[writeAnnotation]}
 	switch {
-	case s.Type != secretType || s.Labels[ownerLabel] != ownerMark(owner):
-		err = fmt.Errorf("its type is not %s or its label %s is not this driver's", secretType, ownerLabel)
+	case s.Type != secretType || s.Labels[kube.OwnerLabel] != kube.OwnerMark(owner):
+		err = fmt.Errorf("its type is not %s or its label %s is not this driver's", secretType, kube.OwnerLabel)
 	case s.Annotations[ownerAnnotation] != owner:
 		err = fmt.Errorf("its annotation %s names another owner", ownerAnnotation)
-	default:
-		if err = json.Unmarshal(s.Data[dataKey], &c); err != nil {
-			err = fmt.Errorf("its %s cannot be understood", dataKey)
-		} else if nameOf(owner, c.Key) != s.Name {
-			err = fmt.Errorf("its %s is the record of something else", dataKey)
-		}
+	case json.Unmarshal(s.Data[dataKey], &r.Entry) != nil:
+		err = fmt.Errorf("its %s cannot be understood", dataKey)
+	case nameOf(owner, r.Key) != s.Name:
+		err = fmt.Errorf("its %s is the record of something else", dataKey)
 	}
-	r.Entry = journal.Entry{Key: c.Key, Refs: c.Refs, Value: c.Value, Version: s.ResourceVersion}
 	if err != nil {
-		r.Key = journal.Key{Kind: journal.RecordKind(s.Labels[kindLabel]), ID: s.Annotations[idAnnotation]}
-		r.damage = fault.New(fault.Internal, "Secret %s/%s is not a journal record of this driver (%s); restore it from a backup, or remove it", s.Namespace, s.Name, err)
+		r.Entry = journal.Entry{Key: journal.Key{Kind: journal.RecordKind(s.Labels[kindLabel]), ID: s.Annotations[idAnnotation]}}
+		if nameOf(owner, r.Key) != s.Name {
+			r.Key = r.stray
+		}
+		r.Damage = fault.New(fault.Internal, "Secret %s/%s is not a journal record of this driver (%s); restore it from a backup, or remove it", s.Namespace, s.Name, err)
 	}
+	r.Version = version
 	return r, nil
 }

@@ -4,7 +4,8 @@
 //
 // # Writes
 //
-// The API server is the referee between two live drivers. A record's name is a
+// One process at a time writes, the one with the Lease (package lease). Should
+// two do so all the same, the API server is the referee: a record's name is a
 // pure function of its key, so of two that create it one is refused; a change
 // or a deletion carries the resourceVersion that was read, so it is refused if
 // another came first. Every write carries a random mark of its own: a writer
@@ -20,17 +21,10 @@
 // Reads cost no call. A watch brings every write in the namespace, and what
 // this process writes is in its memory before the write returns. What another
 // driver writes is known some milliseconds later, or when the API server is
-// back, and until then a read may be behind. Three things make that harmless:
-//
-//   - A write that rests on what is outdated is refused with Mismatch, and
-//     before Mismatch is returned the record is read from the server, so that
-//     the caller's next read sees what has beaten it.
-//   - Where "there is none" would end a matter for good, the caller uses
-//     Refresh, a single GET.
-//   - Where a caller has to know what another has written before it, it uses
-//     Sync. resourceVersions are one sequence for all Secrets, and the watch
-//     brings them in that order: once a driver's own write has come back to
-//     it, it knows all that was written before. That costs no call either.
+// back. A process that becomes the one that writes reads all records again
+// ([Store.Reload]), and from then on it knows all there is: whatever else is
+// written, by a process that was paused for one, makes its own next write of that
+// record be refused.
 //
 // As long as the first list has not come, reads answer Unavailable, never
 // NotFound.
@@ -41,14 +35,18 @@ import (
 	"crypto/rand"
 	"errors"
 	mathrand "math/rand/v2"
+	"strconv"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // Config says where a Store is.
@@ -67,7 +65,7 @@ type Config struct {
 // Store is a journal.Store in Secrets.
 type Store struct {
 	Config
-	client *client
+	client client
 	cache  *cache
 	stop   context.CancelFunc
 	done   chan struct{}
@@ -83,8 +81,6 @@ type Store struct {
 const (
 	// startup is how long a read waits for the first list.
 	startup = 5 * time.Second
-	// behind is how long Sync waits for the watch before it lists.
-	behind = 500 * time.Millisecond
 	// tolerated is how long the watch may be broken before Check says so.
 	tolerated = 10 * time.Second
 	// slowest is the longest pause between two attempts to watch.
@@ -97,7 +93,7 @@ const (
 // kubeconfig names or, without one, that the pod is in. It does not wait for
 // the API server: until that answers, reads and writes are Unavailable.
 func Open(ctx context.Context, kubeconfig string, c Config) (*Store, error) {
-	at, err := connect(kubeconfig)
+	at, err := kube.Connect(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
@@ -106,12 +102,12 @@ func Open(ctx context.Context, kubeconfig string, c Config) (*Store, error) {
 
 // OpenAt is Open for a known API server.
 func OpenAt(ctx context.Context, at *rest.Config, c Config) (*Store, error) {
-	nobody := func(string, error) {}
+	ignore := func(string, error) {}
 	if c.Wrote == nil {
-		c.Wrote = nobody
+		c.Wrote = ignore
 	}
 	if c.Called == nil {
-		c.Called = nobody
+		c.Called = ignore
 	}
 	client, err := newClient(at, c.Namespace, c.Called)
 	if err != nil {
@@ -138,104 +134,37 @@ func (s *Store) Close() error {
 
 // Get implements journal.Store.
 func (s *Store) Get(ctx context.Context, key journal.Key) (journal.Entry, error) {
-	if err := s.ready(ctx); err != nil {
+	index, err := s.Index(ctx)
+	if err != nil {
 		return journal.Entry{}, err
 	}
-	r, ok := s.cache.get(nameOf(s.Owner, key))
-	if !ok {
-		return journal.Entry{}, fault.New(fault.NotFound, "journal has no record %s", key)
-	}
-	return r.Entry, r.damage
-}
-
-// Dependents implements journal.Store.
-func (s *Store) Dependents(ctx context.Context, key journal.Key, limit int) ([]journal.Entry, error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	return s.cache.dependentsOf(key, limit), nil
-}
-
-// Count implements journal.Store. It does not wait.
-func (s *Store) Count(_ context.Context, kind journal.RecordKind) (int, error) {
-	select {
-	case <-s.cache.filled:
-		return s.cache.count(kind), nil
-	default:
-		return 0, s.unread()
-	}
-}
-
-// Walk implements journal.Store.
-func (s *Store) Walk(ctx context.Context, after journal.Place, limit int) ([]journal.Place, error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	return s.cache.walk(after, limit), nil
-}
-
-// All implements journal.Store.
-func (s *Store) All(ctx context.Context) ([]journal.Entry, error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	return s.cache.all()
-}
-
-// Refresh implements journal.Store: one GET.
-func (s *Store) Refresh(ctx context.Context, key journal.Key) error {
-	if err := s.ready(ctx); err != nil {
-		return err
-	}
-	_, err := s.read(ctx, key)
+	e, err := index.Get(key)
 	if fault.Is(err, fault.NotFound) {
-		return nil
+		if stray, _ := index.Get(strayOf(s.Owner, nameOf(s.Owner, key))); stray.Damage != nil {
+			return stray, stray.Damage
+		}
 	}
-	return err
+	return e, err
 }
 
-// Sync implements journal.Store: it waits until the watch has brought this
-// process's own last write of key, and should it be slow, lists.
-func (s *Store) Sync(ctx context.Context, key journal.Key) error {
-	if err := s.ready(ctx); err != nil {
-		return err
-	}
-	name := nameOf(s.Owner, key)
-	slow := time.NewTimer(behind)
-	defer slow.Stop()
-	for {
-		news, current := s.cache.upTo(name)
-		if current {
-			return nil
-		}
+// Reload makes reads see all that any process wrote before it. A process does
+// that when it becomes the one that writes.
+func (s *Store) Reload(ctx context.Context) error {
+	return s.list(ctx)
+}
+
+// Index implements journal.Store. It waits for the first list.
+func (s *Store) Index(ctx context.Context) (*journal.Index, error) {
+	if !s.cache.isFilled() {
+		ctx, cancel := context.WithTimeout(ctx, startup)
+		defer cancel()
 		select {
-		case <-news:
-		case <-slow.C:
-			if _, err := s.list(ctx); err != nil {
-				return err
-			}
-			slow.Reset(behind)
+		case <-s.cache.filled:
 		case <-ctx.Done():
-			return fault.Wrap(fault.KindOf(ctx.Err()), ctx.Err(), "the journal's watch at the Kubernetes API server is behind; repeat the call")
+			return nil, s.unread()
 		}
 	}
-}
-
-// ready waits a while for the first list.
-func (s *Store) ready(ctx context.Context) error {
-	select {
-	case <-s.cache.filled:
-		return nil
-	default:
-	}
-	ctx, cancel := context.WithTimeout(ctx, startup)
-	defer cancel()
-	select {
-	case <-s.cache.filled:
-		return nil
-	case <-ctx.Done():
-		return s.unread()
-	}
+	return s.cache.index, nil
 }
 
 func (s *Store) unread() error {
@@ -247,9 +176,7 @@ func (s *Store) unread() error {
 // Check implements journal.Store. Whether the server takes writes is tried
 // with one that leaves nothing behind, unless the last write has shown it.
 func (s *Store) Check(ctx context.Context) error {
-	select {
-	case <-s.cache.filled:
-	default:
+	if !s.cache.isFilled() {
 		return s.unread()
 	}
 	s.mu.Lock()
@@ -261,11 +188,11 @@ func (s *Store) Check(ctx context.Context) error {
 	if !unproven {
 		return nil
 	}
-	probe, err := secretOf(s.Namespace, s.Owner, record{Entry: journal.Entry{Key: journal.Key{Kind: "probe", ID: "write"}, Value: []byte("{}")}, write: rand.Text()})
+	probe, err := secretOf(s.Namespace, s.Owner, rand.Text(), journal.Entry{Key: journal.Key{Kind: journal.Probe, ID: "write"}, Value: []byte("{}")})
 	if err != nil {
 		return err
 	}
-	_, err = s.client.create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	_, err = s.client.write(ctx, probe, true)
 	s.proven(err)
 	return fault.In(err, "the journal cannot be written")
 }
@@ -275,17 +202,6 @@ func (s *Store) proven(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unproven = err != nil && !fault.Is(err, fault.Mismatch)
-}
-
-// Create implements journal.Store.
-func (s *Store) Create(ctx context.Context, e journal.Entry) (journal.Entry, error) {
-	e.Version = ""
-	return s.write(ctx, "create", e, "is there already")
-}
-
-// Update implements journal.Store.
-func (s *Store) Update(ctx context.Context, e journal.Entry) (journal.Entry, error) {
-	return s.write(ctx, "update", e, "has changed meanwhile")
 }
 
 // Delete implements journal.Store, one record after the other.
@@ -301,70 +217,71 @@ func (s *Store) Delete(ctx context.Context, entries ...journal.Entry) error {
 	return err
 }
 
-// write creates a record, or replaces the one whose version it carries.
-func (s *Store) write(ctx context.Context, operation string, e journal.Entry, lostRace string) (journal.Entry, error) {
-	out, err := s.tryWrite(ctx, e)
+// Put implements journal.Store.
+func (s *Store) Put(ctx context.Context, e journal.Entry) (version uint64, err error) {
+	operation := "update"
+	if e.Version == 0 {
+		operation = "create"
+	}
+	r, err := s.write(ctx, e)
 	if fault.Is(err, fault.Mismatch) {
-		err = fault.Wrap(fault.Mismatch, err, "journal record %s %s", e.Key, lostRace)
+		err = journal.LostRace(e)
 	} else {
 		err = fault.In(err, "journal record %s", e.Key)
 	}
 	s.proven(err)
 	s.Wrote(operation, err)
-	return out, err
+	return r.Version, err
 }
 
-func (s *Store) tryWrite(ctx context.Context, e journal.Entry) (journal.Entry, error) {
-	wanted := record{Entry: e, write: rand.Text()}
-	secret, err := secretOf(s.Namespace, s.Owner, wanted)
+// write creates a record, or replaces the one whose version it carries.
+func (s *Store) write(ctx context.Context, e journal.Entry) (r record, err error) {
+	mark := rand.Text()
+	secret, err := secretOf(s.Namespace, s.Owner, mark, e)
 	if err != nil {
-		return e, err
+		return r, err
 	}
-	written := secret
-	err = s.repeat(ctx, func() (err error) {
-		if e.Version == "" {
-			written, err = s.client.create(ctx, secret, metav1.CreateOptions{})
-		} else if written, err = s.client.update(ctx, secret); fault.Is(err, fault.NotFound) {
-			err = fault.As(fault.Mismatch, err)
+	err = s.repeat(ctx, func() error {
+		written, err := s.client.write(ctx, secret, false)
+		if err == nil {
+			r, err = recordOf(s.Owner, written)
 		}
 		return err
 	})
 	switch {
 	case err == nil:
-		r, err := recordOf(s.Owner, written)
-		if err != nil {
-			return e, err
-		}
-		s.cache.keep(secret.Name, r)
-		return r.Entry, r.damage
+		s.cache.keep(r)
+		return r, r.Damage
+	case fault.Is(err, fault.NotFound) && e.Version != 0:
+		err = fault.As(fault.Mismatch, err)
 	case !fault.Is(err, fault.Mismatch):
-		return e, err
+		return r, err
 	}
-	// Somebody was faster, or this very write was done and its answer lost. If
+	// Another was faster, or this very write was done and its answer lost. If
 	// both, what counts for the caller is what stands there.
 	have, readErr := s.read(ctx, e.Key)
 	switch {
-	case readErr == nil && have.write == wanted.write:
-		return have.Entry, nil
+	case readErr == nil && have.write == mark:
+		return have, nil
 	case readErr != nil && !fault.Is(readErr, fault.NotFound):
-		return e, readErr
+		return r, readErr
 	}
-	return e, err
+	return r, err
 }
 
 // remove deletes a record that is as it was read. To repeat that is safe: no
 // resourceVersion comes twice.
 func (s *Store) remove(ctx context.Context, e journal.Entry) error {
-	if e.Version == "" { // it was never written
+	if e.Version == 0 { // it was never written
 		return nil
 	}
-	name := nameOf(s.Owner, e.Key)
+	name, version := nameOf(s.Owner, e.Key), strconv.FormatUint(e.Version, 10)
 	err := s.repeat(ctx, func() error {
-		return s.client.remove(ctx, name, metav1.Preconditions{ResourceVersion: &e.Version})
+		return s.client.remove(ctx, name, metav1.Preconditions{ResourceVersion: &version})
 	})
 	switch {
 	case err == nil || fault.Is(err, fault.NotFound):
-		s.cache.forget(name, func(r record) bool { return r.Version == e.Version })
+		s.cache.forget(e.Key, e.Version)
 		return nil
 	case !fault.Is(err, fault.Mismatch):
 		return fault.In(err, "journal record %s", e.Key)
@@ -375,14 +292,14 @@ func (s *Store) remove(ctx context.Context, e journal.Entry) error {
 	case readErr != nil && !fault.Is(readErr, fault.Internal):
 		return fault.In(readErr, "journal record %s", e.Key)
 	}
-	return fault.Wrap(fault.Mismatch, err, "journal record %s has changed meanwhile", e.Key)
+	return journal.LostRace(e)
 }
 
 // read gets a record from the server into the cache. What is damaged comes
 // back as an error.
 func (s *Store) read(ctx context.Context, key journal.Key) (record, error) {
 	name := nameOf(s.Owner, key)
-	before, had := s.cache.get(name)
+	before, _ := s.cache.index.Get(key)
 	var r record
 	err := s.repeat(ctx, func() error {
 		secret, err := s.client.get(ctx, name)
@@ -393,10 +310,10 @@ func (s *Store) read(ctx context.Context, key journal.Key) (record, error) {
 	})
 	switch {
 	case err == nil:
-		s.cache.keep(name, r)
-		return r, r.damage
-	case fault.Is(err, fault.NotFound) && had:
-		s.cache.forget(name, func(now record) bool { return now.revision == before.revision })
+		s.cache.keep(r)
+		return r, r.Damage
+	case fault.Is(err, fault.NotFound):
+		s.cache.forget(key, before.Version)
 	}
 	return r, err
 }
@@ -405,7 +322,11 @@ func (s *Store) read(ctx context.Context, key journal.Key) (record, error) {
 func (s *Store) repeat(ctx context.Context, do func() error) error {
 	pause := firstPause
 	for try := 1; ; try++ {
-		err := do()
+		err := transport.May(ctx, kube.CallTimeout)
+		if err != nil {
+			return err
+		}
+		err = do()
 		var f *fault.Error
 		if !errors.As(err, &f) || f.Kind != fault.Unavailable && f.Kind != fault.RateLimited {
 			return err
@@ -430,24 +351,20 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // selector names this driver's records.
-func (s *Store) selector() string { return ownerLabel + "=" + ownerMark(s.Owner) }
+func (s *Store) selector() string { return kube.OwnerLabel + "=" + kube.OwnerMark(s.Owner) }
 
 // list reads all records and returns as of when they are.
-func (s *Store) list(ctx context.Context) (version string, err error) {
+func (s *Store) list(ctx context.Context) error {
 	s.listing.Lock()
 	defer s.listing.Unlock()
-	begun := s.cache.beginList()
-	items, version, err := s.client.list(ctx, s.selector())
+	begun, records := s.cache.beginList(), map[journal.Key]record{}
+	version, err := s.client.list(ctx, s.selector(), func(secret *corev1.Secret) error {
+		r, err := recordOf(s.Owner, secret)
+		records[r.Key] = r
+		return err
+	})
 	if err != nil {
-		return "", err
+		return err
 	}
-	records := make(map[string]record, len(items))
-	for i := range items {
-		r, err := recordOf(s.Owner, &items[i])
-		if err != nil {
-			return "", err
-		}
-		records[items[i].Name] = r
-	}
-	return version, s.cache.replace(begun, version, records)
+	return s.cache.replace(begun, version, records)
 }

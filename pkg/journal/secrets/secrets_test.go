@@ -3,6 +3,7 @@ package secrets_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -34,8 +35,10 @@ func open(t testing.TB, s *kubefake.Server, owner string) *secrets.Store {
 	return store
 }
 
-func bucketID(n int) cosi.BucketID {
-	return cosi.BucketID{ContractID: cosi.ContractID{Backend: "main", Contract: "team-a"}, Bucket: fmt.Sprintf("bucket-%d", n)}
+func bucketID(n int) cosi.BucketID { return bucketOf(fmt.Sprintf("bucket-%d", n)) }
+
+func bucketOf(name string) cosi.BucketID {
+	return cosi.BucketID{ContractID: cosi.ContractID{Backend: "main", Contract: "team-a"}, Bucket: name}
 }
 
 func must(t testing.TB, err error) {
@@ -52,19 +55,24 @@ func eventually(t testing.TB, what string, is func() bool) {
 }
 
 func TestStore(t *testing.T) {
-	suite := func(prepare func(*kubefake.Server)) journaltest.Harness {
-		return journaltest.Harness{Shared: true, Place: func(t *testing.T) func() (journaltest.Store, error) {
+	run := func(t *testing.T, prepare func(*kubefake.Server)) {
+		journaltest.Run(t, func(t *testing.T) func() (journal.Store, error) {
 			s := kubefake.Start(t)
 			prepare(s)
-			return func() (journaltest.Store, error) {
+			return func() (journal.Store, error) {
 				return secrets.OpenAt(t.Context(), s.Config(), secrets.Config{Namespace: kubefake.Namespace, Owner: owner})
 			}
-		}}
+		})
+		shared(t, func(t *testing.T) func() *journal.Journal {
+			s := kubefake.Start(t)
+			prepare(s)
+			return func() *journal.Journal { return journal.New(open(t, s, owner)) }
+		})
 	}
-	t.Run("healthy", func(t *testing.T) { journaltest.Run(t, suite(func(*kubefake.Server) {})) })
+	t.Run("healthy", func(t *testing.T) { run(t, func(*kubefake.Server) {}) })
 	// Every fifth write is done and its answer lost; every seventh call finds no server.
 	t.Run("lost answers", func(t *testing.T) {
-		journaltest.Run(t, suite(func(s *kubefake.Server) {
+		run(t, func(s *kubefake.Server) {
 			writes, calls := 0, 0
 			s.Inject(func(verb, _ string) kubefake.Fault {
 				if calls++; verb != "watch" && calls%7 == 0 {
@@ -77,11 +85,11 @@ func TestStore(t *testing.T) {
 				}
 				return kubefake.Fault{}
 			})
-		}))
+		})
 	})
 	// The watch is cut, and what it missed forgotten, every few milliseconds.
 	t.Run("broken watches", func(t *testing.T) {
-		journaltest.Run(t, suite(func(s *kubefake.Server) {
+		run(t, func(s *kubefake.Server) {
 			stop := make(chan struct{})
 			t.Cleanup(func() { close(stop) })
 			go func() {
@@ -98,7 +106,7 @@ func TestStore(t *testing.T) {
 					}
 				}
 			}()
-		}))
+		})
 	})
 }
 
@@ -108,7 +116,7 @@ func TestSecretOfARecord(t *testing.T) {
 	s := kubefake.Start(t)
 	j := journal.New(open(t, s, owner))
 	id := cosi.AccountID{ContractID: bucketID(1).ContractID, Account: "ba-1"}
-	must(t, j.SaveAccount(t.Context(), &journal.Account{ID: id, Issued: secret.KeyPair{AccessKeyID: "key", SecretAccessKey: secret.New("planted-secret")}}))
+	must(t, j.SaveAccount(t.Context(), &journal.Account{ID: id, KeyState: journal.KeyState{Issued: secret.KeyPair{AccessKeyID: "key", SecretAccessKey: secret.New("planted-secret")}}}))
 	all := s.Secrets()
 	if len(all) != 1 {
 		t.Fatalf("%d Secrets", len(all))
@@ -129,7 +137,7 @@ func TestOwnersDoNotSeeEachOther(t *testing.T) {
 	s := kubefake.Start(t)
 	one, two := journal.New(open(t, s, "cluster-1")), journal.New(open(t, s, "cluster-2"))
 	must(t, one.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)}))
-	if _, err := two.Fresh().Bucket(t.Context(), bucketID(1)); !fault.Is(err, fault.NotFound) {
+	if _, err := two.Bucket(t.Context(), bucketID(1)); !fault.Is(err, fault.NotFound) {
 		t.Errorf("got %v", err)
 	}
 	must(t, two.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)}))
@@ -184,13 +192,14 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// A watch that lags does not hide a process's own writes, and Sync does not
-// wait for it for ever.
+// A watch that lags does not hide a process's own writes, and Reload does not
+// need it.
 func TestSlowWatch(t *testing.T) {
 	s := kubefake.Start(t)
-	j, other := journal.New(open(t, s, owner)), journal.New(open(t, s, owner))
+	store := open(t, s, owner)
+	j, other := journal.New(store), journal.New(open(t, s, owner))
 	must(t, other.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(0)}))
-	must(t, j.Sync(t.Context(), &journal.Bucket{ID: bucketID(0)}))
+	must(t, store.Reload(t.Context()))
 	s.HoldWatches(true)
 	b := &journal.Bucket{ID: bucketID(1)}
 	for range 3 {
@@ -208,18 +217,18 @@ func TestSlowWatch(t *testing.T) {
 	}
 	must(t, other.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(2)}))
 	must(t, j.SaveBucket(t.Context(), b))
-	must(t, j.Sync(t.Context(), b))
+	must(t, store.Reload(t.Context()))
 	if used, err := j.Bucket(t.Context(), bucketID(2)); err != nil {
 		t.Errorf("%v, %v", used, err)
 	}
 	must(t, j.Delete(t.Context(), b))
-	s.HoldWatches(false)
-	must(t, j.Sync(t.Context(), b))
-	time.Sleep(50 * time.Millisecond) //nolint:forbidigo // there is no event: what was held back must not bring anything to life again
+	s.HoldWatches(false) // what was held back must not bring anything to life again
+	must(t, other.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(3)}))
+	eventually(t, "what the watch brings last", func() bool { _, err := j.Bucket(t.Context(), bucketID(3)); return err == nil })
 	if _, err := j.Bucket(t.Context(), b.ID); !fault.Is(err, fault.NotFound) {
 		t.Errorf("after the watch has caught up: %v", err)
 	}
-	if n, err := j.Count(t.Context(), journal.Buckets); n != 2 || err != nil {
+	if n, err := j.Count(t.Context(), journal.Buckets); n != 3 || err != nil {
 		t.Errorf("%d buckets, %v", n, err)
 	}
 }
@@ -292,18 +301,71 @@ func TestDamagedSecret(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := kubefake.Start(t)
-			must(t, journal.New(open(t, s, owner)).SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)}))
-			s.Edit(s.Secrets()[0].Name, edit)
-			j := journal.New(open(t, s, owner))
-			err := j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)})
-			if !fault.Is(err, fault.Internal) || !strings.Contains(err.Error(), "is not a journal record of this driver") {
-				t.Errorf("a write over it: %v", err)
-			}
-			if _, err := j.Fresh().Bucket(t.Context(), bucketID(1)); !fault.Is(err, fault.Internal) {
-				t.Errorf("a read: %v", err)
+			for _, id := range []cosi.BucketID{bucketID(1), bucketOf("a.-b")} { // whose Secret's name holds a hash
+				s := kubefake.Start(t)
+				follower := journal.New(open(t, s, owner))
+				writer := journal.New(open(t, s, owner))
+				b := &journal.Bucket{ID: id}
+				must(t, writer.SaveBucket(t.Context(), b))
+				must(t, writer.SaveBucket(t.Context(), &journal.Bucket{ID: bucketOf("other")}))
+				eventually(t, "the record", func() bool { _, err := follower.Bucket(t.Context(), id); return err == nil })
+				secret := s.Secrets()[0]
+				s.Edit(secret.Name, edit)
+				store := open(t, s, owner)
+				j := journal.New(store)
+				if name != "no label" { // by which it is found
+					if _, err := j.Bucket(t.Context(), id); !fault.Is(err, fault.Internal) {
+						t.Errorf("%s: a read after a start: %v", id, err)
+					}
+					if _, err := journal.Export(t.Context(), store, owner, io.Discard); !fault.Is(err, fault.Internal) || !strings.Contains(err.Error(), secret.Name) {
+						t.Errorf("%s: an export: %v", id, err)
+					}
+				}
+				for _, j := range []*journal.Journal{j, follower} {
+					err := j.SaveBucket(t.Context(), &journal.Bucket{ID: id})
+					if !fault.Is(err, fault.Internal) || !strings.Contains(err.Error(), "is not a journal record of this driver") {
+						t.Errorf("%s: a write over it: %v", id, err)
+					}
+				}
+				// It is restored from a backup.
+				s.Edit(secret.Name, func(s *corev1.Secret) {
+					s.Data, s.Labels, s.Annotations = secret.Data, secret.Labels, secret.Annotations
+				})
+				eventually(t, "the restored record", func() bool {
+					n, err := journal.Export(t.Context(), store, owner, io.Discard)
+					return err == nil && n == 2
+				})
+				if n, err := j.Count(t.Context(), journal.Buckets); n != 2 || err != nil {
+					t.Errorf("%s: %d buckets (%v), want 2", id, n, err)
+				}
 			}
 		})
+	}
+}
+
+// A copy of a record's Secret under another name is not that record.
+func TestCopiedSecret(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"copy", "bucket.main.team-a.bucket-1.copy", "bucket.main.team-a.bucket-2.4afb32cc10"} {
+		s := kubefake.Start(t)
+		j := journal.New(open(t, s, owner))
+		must(t, j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)}))
+		copied := *s.Secrets()[0].DeepCopy()
+		copied.Name = name
+		s.Add(copied)
+		store := open(t, s, owner)
+		j = journal.New(store)
+		if b, err := j.Bucket(t.Context(), bucketID(1)); err != nil {
+			t.Errorf("%s: the record itself: %v", name, err)
+		} else if err := j.SaveBucket(t.Context(), b); err != nil {
+			t.Errorf("%s: the record itself: %v", name, err)
+		}
+		if _, err := j.Bucket(t.Context(), bucketID(2)); strings.Contains(name, "bucket-2") != fault.Is(err, fault.Internal) {
+			t.Errorf("%s: the record that it would be: %v", name, err)
+		}
+		if _, err := journal.Export(t.Context(), store, owner, io.Discard); !fault.Is(err, fault.Internal) || !strings.Contains(err.Error(), "/"+name+" is not a journal record") {
+			t.Errorf("%s: an export: %v", name, err)
+		}
 	}
 }
 
@@ -333,18 +395,19 @@ func TestManyRecords(t *testing.T) {
 // taken does not hold then.
 func TestRestoredCluster(t *testing.T) {
 	s := kubefake.Start(t)
-	j := journal.New(open(t, s, owner))
+	store := open(t, s, owner)
+	j := journal.New(store)
 	must(t, j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)}))
-	backup, revision := s.Secrets(), s.Revision()
+	restore := s.Backup()
 	b, err := j.Bucket(t.Context(), bucketID(1))
 	must(t, err)
 	must(t, j.Delete(t.Context(), b))
 	for i := range 5 {
 		last := &journal.Bucket{ID: bucketID(10 + i)}
 		must(t, j.SaveBucket(t.Context(), last))
-		must(t, j.Sync(t.Context(), last))
+		must(t, store.Reload(t.Context()))
 	}
-	s.Restore(backup, revision)
+	restore()
 	eventually(t, "what the backup held", func() bool {
 		_, err := j.Bucket(t.Context(), bucketID(1))
 		return err == nil

@@ -11,24 +11,26 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
 )
 
 // follow keeps the cache up to date until ctx ends: it lists once, and then
-// watches, from where the last watch ended. It lists again only if the server
-// has forgotten what came since.
+// watches, from where the last watch or list ended. It lists again only if the
+// server has forgotten what came since.
 func (s *Store) follow(ctx context.Context) {
-	from, pause := "", firstPause
+	listed, pause := false, firstPause
 	for ctx.Err() == nil {
 		begun := time.Now()
 		err := error(nil)
-		if from == "" {
-			from, err = s.list(ctx)
+		if !listed {
+			err = s.list(ctx)
+			listed = err == nil
 		}
 		if err == nil {
-			from, err = s.watch(ctx, from)
+			err = s.watch(ctx)
 		}
-		if errors.Is(err, errGone) {
-			from, err = "", nil
+		if errors.Is(err, kube.ErrGone) {
+			listed, err = false, nil
 		}
 		if err == nil || time.Since(begun) > time.Minute {
 			pause = firstPause
@@ -43,32 +45,31 @@ func (s *Store) follow(ctx context.Context) {
 	}
 }
 
-// watch takes events from a version on. It returns the version to go on from.
-func (s *Store) watch(ctx context.Context, from string) (string, error) {
+// watch takes the events that follow on what the cache has seen.
+func (s *Store) watch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, watchLength+time.Minute) // should the server not keep to it
 	defer cancel()
-	w, err := s.client.watch(ctx, s.selector(), from, watchLength)
+	w, err := s.client.watch(ctx, s.selector(), s.cache.position(), watchLength)
 	if err != nil {
-		return from, err
+		return err
 	}
 	defer w.Stop()
 	s.following(ctx, nil)
 	for event := range w.ResultChan() {
 		if event.Type == watch.Error {
-			return from, s.client.classify("watch", apierrors.FromObject(event.Object))
+			return s.client.Classify("watch", apierrors.FromObject(event.Object))
 		}
 		secret, ok := event.Object.(*corev1.Secret)
 		if !ok {
-			return from, fault.New(fault.Unavailable, "the Kubernetes API server sent something into the journal's watch that is no Secret")
+			return fault.New(fault.Unavailable, "the Kubernetes API server sent something into the journal's watch that is no Secret")
 		}
 		r, err := recordOf(s.Owner, secret)
 		if err != nil {
-			return from, err
+			return err
 		}
-		s.cache.event(event.Type, secret.Name, r)
-		from = secret.ResourceVersion
+		s.cache.event(event.Type, r)
 	}
-	return from, nil
+	return nil
 }
 
 // following notes whether there is a watch, and logs what changes about that.

@@ -30,7 +30,7 @@ func (t Table) Status(err error) error {
 	if !ok {
 		c = codes.Internal
 	}
-	return status.Error(c, err.Error())
+	return status.Error(c, fault.Line(err.Error()))
 }
 
 // Codes are the codes that the RPC can answer beside OK, sorted by number.

@@ -62,11 +62,9 @@ func (s *Server) DriverCreateBucket(ctx context.Context, req *cosiproto.DriverCr
 }
 
 // DriverDeleteBucket deletes a bucket and every key given on it; what it holds
-// only if the Bucket object that is deleted says so too, as far as it is sent.
+// only if the Bucket object that is deleted says so too.
 func (s *Server) DriverDeleteBucket(ctx context.Context, req *cosiproto.DriverDeleteBucketRequest) (*cosiproto.DriverDeleteBucketResponse, error) {
-	deleteContext := deleteContextOf(req)
-	empties := len(deleteContext) == 0 || params.Empties(deleteContext) // v0.1.0 does not send it: the journal decides
-	if err := s.provisioner.DeleteBucket(ctx, req.GetBucketId(), empties); err != nil {
+	if err := s.provisioner.DeleteBucket(ctx, req.GetBucketId(), params.Empties(deleteContextOf(req))); err != nil {
 		return nil, s.codes[deleteBucket].Status(err)
 	}
 	return &cosiproto.DriverDeleteBucketResponse{}, nil
@@ -132,8 +130,12 @@ const (
 
 // DriverGrantBucketAccess gives an access its key.
 func (s *Server) DriverGrantBucketAccess(ctx context.Context, req *cosiproto.DriverGrantBucketAccessRequest) (*cosiproto.DriverGrantBucketAccessResponse, error) {
-	access, err := s.provisioner.GrantAccess(ctx, req.GetName(), authTypes[req.GetAuthenticationType()], req.GetParameters(),
-		provisioner.BucketRequest{ID: req.GetBucketId()})
+	// The sidecar never overwrites a Secret (v0.2.2, bucketaccess_controller.go:265),
+	// so the answer need not be what the application has.
+	access, err := s.provisioner.GrantAccess(ctx, provisioner.GrantRequest{
+		Name: req.GetName(), Auth: authTypes[req.GetAuthenticationType()], Parameters: req.GetParameters(),
+		Buckets: []provisioner.BucketRequest{{ID: req.GetBucketId()}},
+	})
 	if err != nil {
 		return nil, s.codes[grantAccess].Status(err)
 	}

@@ -89,7 +89,10 @@ func (s *Server) DriverGrantBucketAccess(ctx context.Context, req *cosipb.Driver
 	buckets, err := requested(req)
 	var access provisioner.Access
 	if err == nil {
-		access, err = s.provisioner.GrantAccess(ctx, req.GetAccountName(), authTypes[req.GetAuthenticationType().GetType()], req.GetParameters(), buckets...)
+		access, err = s.provisioner.GrantAccess(ctx, provisioner.GrantRequest{
+			Name: req.GetAccountName(), Auth: authTypes[req.GetAuthenticationType().GetType()], Parameters: req.GetParameters(), Buckets: buckets,
+			Delivers: true, // the sidecar writes the Secret each time
+		})
 	}
 	if err != nil {
 		return nil, s.codes[cosipb.Provisioner_DriverGrantBucketAccess_FullMethodName].Status(err)

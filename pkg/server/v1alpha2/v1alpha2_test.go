@@ -14,7 +14,9 @@ import (
 	cosipb "github.com/contract-cosi/contract-cosi-driver/pkg/cosipb/v1alpha2"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/filestore"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/site"
 )
 
 // The sidecar never repeats a call that ended with one of these.
@@ -56,14 +58,14 @@ func (singleBucket) Capabilities() contract.Capabilities {
 
 func TestSeveralBucketsWhereAKeyHasOne(t *testing.T) {
 	t.Parallel()
-	store, err := journal.OpenFile(filepath.Join(t.TempDir(), "journal.log"), func(string, error) {})
+	store, err := filestore.Open(t.Context(), filepath.Join(t.TempDir(), "journal.log"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	s := New("driver.example.com", provisioner.New(provisioner.Config{
-		Owner: "cluster", Journal: journal.New(store), Repaired: func(string) {}, Changed: func(provisioner.ContractChange) {}, Rotated: func(provisioner.RotationStep) {},
-		Backends: map[string]provisioner.Backend{"main": {Provider: singleBucket{}}},
+		Journal:  journal.New(store),
+		Backends: map[string]site.Backend{"main": {Service: contract.NewService("main", "cluster", singleBucket{})}},
 		Terms:    func(string) (config.Terms, bool) { return config.Terms{Backend: "main"}, true },
 	}))
 	grant := func(buckets ...string) codes.Code {

@@ -2,23 +2,32 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/versity/versitygw/auth"
 	"github.com/versity/versitygw/backend"
+	"github.com/versity/versitygw/backend/meta"
 	"github.com/versity/versitygw/s3err"
 )
 
 // ledger is the storage with a contract's terms around it: who owns a bucket,
-// how many there may be, and a policy that leaves the owner in charge.
+// how many there may be, and a policy that leaves the owner in charge. It also
+// keeps changes apart that the storage would mix up; see changes.go.
 type ledger struct {
-	backend.Backend
-	buckets *Buckets
-	terms   terms
+	reads
+	storage    backend.Backend
+	attributes meta.MetadataStorer // the storage's own
+	versions   string              // the directory of old versions
+	buckets    *Buckets
+	terms      terms
 }
+
+var _ backend.Backend = (*ledger)(nil)
 
 // CreateBucket makes a bucket under the caller's contract. A name that is taken
 // is settled here, by the index, so that two callers at once get one answer each
@@ -30,14 +39,13 @@ func (l *ledger) CreateBucket(ctx context.Context, input *s3.CreateBucketInput, 
 		return s3err.GetAPIError(s3err.ErrAccessDenied)
 	}
 	// The gateway's strings live in a buffer of the request, which the next one overwrites.
-	bucket := strings.Clone(*input.Bucket)
-	done, err := l.buckets.reserve(bucket, strings.Clone(owner.Access), l.terms)
+	e, err := l.buckets.reserve(strings.Clone(*input.Bucket), strings.Clone(owner.Access), l.terms)
 	if err != nil {
 		return err
 	}
 	made := false
-	defer func() { done(made) }()
-	if err := l.Backend.CreateBucket(ctx, input, acl); err != nil {
+	defer func() { l.buckets.settle(e, made) }()
+	if err := l.storage.CreateBucket(ctx, input, acl); err != nil {
 		return err
 	}
 	made = true
@@ -46,25 +54,25 @@ func (l *ledger) CreateBucket(ctx context.Context, input *s3.CreateBucketInput, 
 
 // DeleteBucket deletes a bucket and gives its name and its place in the quota free.
 func (l *ledger) DeleteBucket(ctx context.Context, bucket string) error {
-	there := true
-	if done := l.buckets.hold(bucket); done != nil {
-		defer func() { done(there) }()
-	}
-	if err := l.Backend.DeleteBucket(ctx, bucket); err != nil {
+	e, err := l.find(ctx, bucket)
+	if err != nil {
 		return err
 	}
-	there = false
-	return nil
+	if err := e.alone(); err != nil {
+		return err
+	}
+	there := true
+	defer func() { l.buckets.settle(e, there) }()
+	l.sweep(bucket)
+	l.sweep(filepath.Join(l.versions, bucket))
+	err = l.storage.DeleteBucket(ctx, bucket)
+	// An earlier attempt may have failed when the bucket was gone already.
+	there = err != nil && !errors.Is(err, s3err.GetAPIError(s3err.ErrNoSuchBucket))
+	return err
 }
 
-// ChangeBucketOwner gives a bucket to another contract.
-func (l *ledger) ChangeBucketOwner(ctx context.Context, bucket, owner string) error {
-	if err := l.Backend.ChangeBucketOwner(ctx, bucket, owner); err != nil {
-		return err
-	}
-	l.buckets.assign(strings.Clone(bucket), strings.Clone(owner))
-	return nil
-}
+// ChangeBucketOwner is not supported: a bucket stays with its contract.
+func (l *ledger) ChangeBucketOwner(context.Context, string, string) error { return unsupported() }
 
 // PutBucketPolicy refuses a policy with which the owner could no longer read,
 // replace or remove the policy: an explicit Deny is final in the gateway, also
@@ -94,7 +102,7 @@ func (l *ledger) PutBucketPolicy(ctx context.Context, bucket string, document []
 			}
 		}
 	}
-	return l.Backend.PutBucketPolicy(ctx, bucket, document)
+	return l.change(ctx, bucket, "", func() error { return l.storage.PutBucketPolicy(ctx, bucket, document) })
 }
 
 func tooManyBuckets() error {

@@ -10,6 +10,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -30,7 +31,8 @@ import (
 const (
 	maxConnections = 4096
 	maxRequests    = 1024
-	maxParts       = 10000 // S3's own bound
+	maxParts       = 10000   // S3's own bound
+	maxCopy        = 5 << 30 // S3's own bound, in bytes
 	ioBuffer       = 256 << 10
 )
 
@@ -92,7 +94,7 @@ func freeAddress(ctx context.Context, host string) (string, error) {
 }
 
 func start(ctx context.Context, cfg Config) (*Gateway, error) {
-	storage, err := openStorage(ctx, cfg.Dir)
+	storage, attributes, err := openStorage(ctx, cfg.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -100,10 +102,17 @@ func start(ctx context.Context, cfg Config) (*Gateway, error) {
 	if err := adopt(ctx, storage, buckets); err != nil {
 		return nil, err
 	}
-	be := &ledger{Backend: storage, buckets: buckets, terms: func(code string) (*int64, bool) {
-		contract, ok := cfg.Store.ContractByCode(code)
-		return contract.MaxBuckets, ok
-	}}
+	be := &ledger{
+		reads:      storage,
+		storage:    storage,
+		attributes: attributes,
+		versions:   versionsDir(cfg.Dir),
+		buckets:    buckets,
+		terms: func(code string) (*int64, bool) {
+			contract, ok := cfg.Store.ContractByCode(code)
+			return contract.MaxBuckets, ok
+		},
+	}
 	accepting := make(chan struct{})
 	g := &Gateway{address: cfg.Address, buckets: buckets, done: make(chan struct{})}
 	go func() {
@@ -152,32 +161,48 @@ func (g *Gateway) Err() error {
 	return g.err
 }
 
+func versionsDir(dir string) string { return filepath.Join(dir, "versions") }
+
 // openStorage opens the directory tree that holds the buckets.
-func openStorage(ctx context.Context, dir string) (*posix.Posix, error) {
-	objects, versions := filepath.Join(dir, "s3"), filepath.Join(dir, "versions")
+func openStorage(ctx context.Context, dir string) (*posix.Posix, meta.MetadataStorer, error) {
+	objects, versions := filepath.Join(dir, "s3"), versionsDir(dir)
 	for _, d := range []string{objects, versions} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	opts := posix.PosixOpts{VersioningDir: versions, IOBufferSize: ioBuffer}
+	opts := posix.PosixOpts{VersioningDir: versions, IOBufferSize: ioBuffer, CopyObjectThreshold: maxCopy}
 	var attributes meta.MetadataStorer = meta.XattrMeta{}
 	if err := probe(objects); err != nil {
 		opts.SideCarDir = filepath.Join(dir, "metadata")
 		klog.FromContext(ctx).Info("The file system keeps no extended attributes; metadata go to files beside the objects",
 			"dir", opts.SideCarDir, "cause", err.Error())
 		if err := os.MkdirAll(opts.SideCarDir, 0o700); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if attributes, err = meta.NewSideCar(opts.SideCarDir); err != nil {
-			return nil, fmt.Errorf("metadata directory: %w", err)
+			return nil, nil, fmt.Errorf("metadata directory: %w", err)
 		}
 	}
+	attributes = settled{attributes}
 	storage, err := posix.New(objects, attributes, opts)
 	if err != nil {
-		return nil, fmt.Errorf("open the bucket directory: %w", err)
+		return nil, nil, fmt.Errorf("open the bucket directory: %w", err)
 	}
-	return storage, nil
+	return storage, attributes, nil
+}
+
+// settled lets a bucket that is gone have no attributes. The storage makes sure of
+// a bucket before it reads them, and answers 500 when the bucket goes in between.
+type settled struct{ meta.MetadataStorer }
+
+// RetrieveAttribute reads an attribute.
+func (s settled) RetrieveAttribute(f *os.File, bucket, object, attribute string) ([]byte, error) {
+	data, err := s.MetadataStorer.RetrieveAttribute(f, bucket, object, attribute)
+	if object == "" && errors.Is(err, fs.ErrNotExist) {
+		return nil, meta.ErrNoSuchKey
+	}
+	return data, err
 }
 
 // probe writes an extended attribute, the only sure way to know that it works.
@@ -206,7 +231,7 @@ func adopt(ctx context.Context, storage *posix.Posix, buckets *Buckets) error {
 			}
 			logger.Info("A directory without an owner is not empty and stays; its name cannot be used for a bucket", "bucket", b.Name)
 		}
-		buckets.assign(b.Name, b.Owner)
+		buckets.add(newEntry(b.Name, b.Owner))
 	}
 	return nil
 }

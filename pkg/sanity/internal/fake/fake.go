@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -47,6 +46,10 @@ type Driver struct {
 	keys     map[string]*key     // by access key id
 	spoilt   map[string]bool     // what was given up, under a fault
 	meetings map[string]*meeting // see together
+	waiting  []*present          // calls that wait for another beside them
+	crowd    int                 // callers that may make such a call
+	giveUp   func()              // see GiveUp
+	hanging  map[int]func()      // see Hang
 	secret   string              // of the first key
 }
 
@@ -93,7 +96,7 @@ func Start(dir string, versions []string, faults ...Fault) (d *Driver, stop func
 	d = &Driver{
 		Endpoint: "unix://" + filepath.Join(dir, "cosi.sock"), faults: faults,
 		buckets: map[string]*bucket{}, accounts: map[string]*account{}, given: map[string]string{},
-		keys: map[string]*key{}, spoilt: map[string]bool{}, meetings: map[string]*meeting{},
+		keys: map[string]*key{}, spoilt: map[string]bool{}, meetings: map[string]*meeting{}, hanging: map[int]func(){},
 	}
 	listener, err := net.Listen("unix", filepath.Join(dir, "cosi.sock"))
 	if err != nil {
@@ -183,7 +186,7 @@ func invalid(format string, args ...any) error {
 func (d *Driver) missing(ctx context.Context, field string) error {
 	switch {
 	case d.has(MissingHangs) && field == "name":
-		<-ctx.Done()
+		d.hang(ctx)
 	case d.has(MissingInternal) && field != "bucket_id" && field != "account_id", d.has(MissingIDInternal) && (field == "bucket_id" || field == "account_id"):
 		return status.Errorf(codes.Internal, "%s: nil", field)
 	}
@@ -279,6 +282,9 @@ func (d *Driver) createBucket(ctx context.Context, name string, protocols []int3
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := ctx.Err(); err != nil { // the caller may have deleted it since
+		return nil, status.FromContextError(err).Err()
+	}
 	b, ok := d.buckets[name]
 	if ok && !d.has(CreateAnything) && !maps.Equal(b.parameters, parameters) {
 		return nil, status.Error(codes.AlreadyExists, "the bucket was made with other parameters")
@@ -442,6 +448,9 @@ func (d *Driver) grantAccess(ctx context.Context, name string, g grant, exists c
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := ctx.Err(); err != nil { // the caller may have revoked it since
+		return nil, nil, status.FromContextError(err).Err()
+	}
 	a, ok := d.accounts[name]
 	if ok && !d.has(GrantAnything) && fmt.Sprint(a.grant) != fmt.Sprint(g) {
 		return nil, nil, status.Error(exists, "the access was granted otherwise")
@@ -612,72 +621,4 @@ func (d *Driver) alone(name string) (leave func(), err error) {
 		defer d.mu.Unlock()
 		delete(d.meetings, name)
 	}, nil
-}
-
-// slow is how long a driver with a fault of timing waits for what it needs to
-// show it: another call beside, or a caller that gives up.
-const slow = 6 * time.Millisecond
-
-// meeting is the calls that are under way at one place.
-type meeting struct {
-	calls []*present
-	met   chan struct{}
-	once  sync.Once
-}
-
-type present struct {
-	ctx  context.Context
-	name string
-}
-
-// together reports whether another call is under way at the same place, of
-// another name if it has one. One that its caller has given up does not count.
-// The call holds its place until leave.
-func (d *Driver) together(ctx context.Context, place, name string) (beside bool, leave func()) {
-	own := &present{ctx, name}
-	d.mu.Lock()
-	m := d.meetings[place]
-	if m == nil {
-		m = &meeting{met: make(chan struct{})}
-		d.meetings[place] = m
-	}
-	if slices.ContainsFunc(m.calls, func(p *present) bool { return p.ctx.Err() == nil && (name == "" || p.name != name) }) {
-		m.once.Do(func() { close(m.met) })
-	}
-	m.calls = append(m.calls, own)
-	d.mu.Unlock()
-	select {
-	case <-m.met:
-		beside = true
-	case <-time.After(slow):
-	case <-ctx.Done():
-	}
-	return beside, func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		m.calls = slices.DeleteFunc(m.calls, func(p *present) bool { return p == own })
-		if len(m.calls) == 0 && d.meetings[place] == m {
-			delete(d.meetings, place)
-		}
-	}
-}
-
-// linger spoils a name whose caller gives up.
-func (d *Driver) linger(ctx context.Context, f Fault, name string) error {
-	if !d.has(f) {
-		return nil
-	}
-	gaveUp := false
-	select {
-	case <-ctx.Done():
-		gaveUp = true
-	case <-time.After(slow):
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.spoilt[name] = d.spoilt[name] || gaveUp
-	if d.spoilt[name] {
-		return status.Error(codes.Internal, "it is in disorder")
-	}
-	return nil
 }

@@ -1,4 +1,4 @@
-package journal_test
+package filestore_test
 
 import (
 	"bytes"
@@ -10,8 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
-	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,6 +19,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/filestore"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
@@ -31,8 +30,12 @@ func TestMain(m *testing.M) {
 	switch os.Getenv("JOURNAL_TEST_CHILD") {
 	case "full-disk":
 		os.Exit(fullDiskChild(os.Args[1]))
+	case "no-room":
+		os.Exit(noRoomChild(os.Args[1]))
+	case "write":
+		os.Exit(writerChild(os.Args[1]))
 	case "open":
-		if _, err := journal.OpenFile(os.Args[1], nil); err != nil {
+		if _, err := filestore.Open(context.Background(), os.Args[1], nil); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
@@ -41,9 +44,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func open(t testing.TB, path string) *journal.File {
+func open(t testing.TB, path string) *filestore.Store {
 	t.Helper()
-	f, err := journal.OpenFile(path, nil)
+	f, err := filestore.Open(context.Background(), path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,11 +67,12 @@ func accountID(n int) cosi.AccountID {
 // fill writes a contract, n buckets and an access to each.
 func fill(t testing.TB, j *journal.Journal, n int) {
 	t.Helper()
-	must(t, j.SaveContract(t.Context(), &journal.Contract{ID: contractID, Phase: journal.Done, Issued: pair("contract")}))
+	must(t, j.SaveContract(t.Context(), &journal.Contract{ID: contractID, KeyState: journal.KeyState{Phase: journal.Done, Issued: pair("contract")}}))
 	for i := range n {
-		must(t, j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(i), Spec: params.Bucket{Contract: "team-a", OnDelete: params.Refuse}}))
-		must(t, j.SaveAccount(t.Context(), &journal.Account{ID: accountID(i), Phase: journal.Done, Issued: pair(fmt.Sprint(i)),
-			Grant: journal.Grant{Buckets: []journal.BucketAccess{{Bucket: bucketID(i).Bucket, Mode: cosi.ReadWrite}}}}))
+		must(t, j.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(i), Requested: params.Bucket{Contract: "team-a", OnDelete: params.Refuse}}))
+		must(t, j.SaveAccount(t.Context(), &journal.Account{ID: accountID(i),
+			Effective: journal.Grant{Buckets: []journal.BucketAccess{{Bucket: bucketID(i).Bucket, Mode: cosi.ReadWrite}}}, KeyState: journal.KeyState{Phase: journal.Done, Issued: pair(fmt.Sprint(i))},
+		}))
 	}
 }
 
@@ -119,34 +123,6 @@ func TestRecordsSurviveReopening(t *testing.T) {
 	}
 }
 
-func TestCompareAndSwap(t *testing.T) {
-	j := journal.New(open(t, filepath.Join(t.TempDir(), "journal.log")))
-	first := &journal.Account{ID: accountID(1), Phase: journal.Intent}
-	must(t, j.SaveAccount(t.Context(), first))
-	if err := j.SaveAccount(t.Context(), &journal.Account{ID: accountID(1)}); !fault.Is(err, fault.Mismatch) {
-		t.Errorf("a second record of one name: %v", err)
-	}
-	other, err := j.Account(t.Context(), accountID(1))
-	must(t, err)
-	other.Phase = journal.Done
-	must(t, j.SaveAccount(t.Context(), other))
-	if err := j.SaveAccount(t.Context(), first); !fault.Is(err, fault.Mismatch) {
-		t.Errorf("an outdated record was written: %v", err)
-	}
-	if err := j.Delete(t.Context(), first); !fault.Is(err, fault.Mismatch) {
-		t.Errorf("an outdated record was deleted: %v", err)
-	}
-	// Removed and made again is not the record that was read, either.
-	must(t, j.Delete(t.Context(), other))
-	must(t, j.Delete(t.Context(), other)) // gone is fine
-	must(t, j.SaveAccount(t.Context(), &journal.Account{ID: accountID(1), Phase: journal.Done}))
-	for _, outdated := range []*journal.Account{first, other} {
-		if err := j.SaveAccount(t.Context(), outdated); !fault.Is(err, fault.Mismatch) {
-			t.Errorf("a record of an earlier life was written: %v", err)
-		}
-	}
-}
-
 func TestDeleteIsAllOrNone(t *testing.T) {
 	j := journal.New(open(t, filepath.Join(t.TempDir(), "journal.log")))
 	fill(t, j, 2)
@@ -156,7 +132,7 @@ func TestDeleteIsAllOrNone(t *testing.T) {
 	must(t, err)
 	newer := *outdated
 	must(t, j.SaveAccount(t.Context(), &newer))
-	if err := j.Delete(t.Context(), a, outdated); !fault.Is(err, fault.Mismatch) {
+	if err := j.Delete(t.Context(), a, outdated); !errors.Is(err, journal.ErrOvertaken) {
 		t.Fatalf("got %v", err)
 	}
 	if _, err := j.Account(t.Context(), accountID(0)); err != nil {
@@ -164,31 +140,11 @@ func TestDeleteIsAllOrNone(t *testing.T) {
 	}
 }
 
-func TestDependents(t *testing.T) {
-	j := journal.New(open(t, filepath.Join(t.TempDir(), "journal.log")))
-	fill(t, j, 12) // bucket-1 is the beginning of bucket-10
-	accounts, err := j.AccountsOn(t.Context(), bucketID(1))
-	if err != nil || len(accounts) != 1 || accounts[0].ID != accountID(1) {
-		t.Errorf("accounts on bucket 1: %v, %v", accounts, err)
-	}
-	for i := range 12 {
-		if used, err := j.InUse(t.Context(), contractID); err != nil || !used {
-			t.Errorf("with %d buckets the contract is not in use (%v)", 12-i, err)
-		}
-		b, err := j.Bucket(t.Context(), bucketID(i))
-		must(t, err)
-		must(t, j.Delete(t.Context(), b))
-	}
-	if used, err := j.InUse(t.Context(), contractID); err != nil || used {
-		t.Errorf("without buckets the contract is in use (%v)", err)
-	}
-}
-
 // Sixteen writers add one each to the same record until all have got through
 // thirty times: compare-and-swap loses none and the group commit mixes none up.
 func TestConcurrentWriters(t *testing.T) {
 	j := journal.New(open(t, filepath.Join(t.TempDir(), "journal.log")))
-	must(t, j.SaveContract(t.Context(), &journal.Contract{ID: contractID, Phase: journal.Intent, Proposed: pair("")}))
+	must(t, j.SaveContract(t.Context(), &journal.Contract{ID: contractID, KeyState: journal.KeyState{Phase: journal.Intent, Proposed: pair("")}}))
 	var group sync.WaitGroup
 	for w := range 16 {
 		group.Go(func() {
@@ -202,7 +158,7 @@ func TestConcurrentWriters(t *testing.T) {
 					if err == nil {
 						break
 					}
-					if !fault.Is(err, fault.Mismatch) {
+					if !errors.Is(err, journal.ErrOvertaken) {
 						t.Error(err)
 						return
 					}
@@ -233,7 +189,7 @@ func TestClosedJournalRefusesWrites(t *testing.T) {
 func TestSecondProcessIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.log")
 	open(t, path)
-	_, err := journal.OpenFile(path, nil)
+	_, err := filestore.Open(context.Background(), path, nil)
 	if !fault.Is(err, fault.FailedPrecondition) || !strings.Contains(err.Error(), "in use by another process") {
 		t.Errorf("got %v", err)
 	}
@@ -282,7 +238,7 @@ func TestDamagedFile(t *testing.T) {
 	for name, bad := range damages {
 		target := filepath.Join(dir, "damaged.db")
 		must(t, os.WriteFile(target, bad, 0o600))
-		f, err := journal.OpenFile(target, nil)
+		f, err := filestore.Open(t.Context(), target, nil)
 		if err == nil {
 			expect(t, journal.New(f), n)
 			must(t, f.Close())
@@ -350,18 +306,15 @@ func TestFileThatMayNotBeWritten(t *testing.T) {
 // is room. It runs in a mount namespace of its own.
 func fullDiskChild(dir string) int {
 	err := func() error {
-		if err := syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
-			return fmt.Errorf("private mounts: %w", err)
-		}
-		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2600k"); err != nil {
-			return fmt.Errorf("tmpfs: %w", err)
+		if err := smallDisk(dir, "2600k"); err != nil {
+			return err
 		}
 		ballast := filepath.Join(dir, "ballast")
 		if err := os.WriteFile(ballast, make([]byte, 1200<<10), 0o600); err != nil {
 			return err
 		}
 		path := filepath.Join(dir, "journal.log")
-		f, err := journal.OpenFile(path, nil)
+		f, err := filestore.Open(context.Background(), path, nil)
 		if err != nil {
 			return err
 		}
@@ -394,7 +347,7 @@ func fullDiskChild(dir string) int {
 		if err := f.Close(); err != nil {
 			return err
 		}
-		again, err := journal.OpenFile(path, nil)
+		again, err := filestore.Open(context.Background(), path, nil)
 		if err != nil {
 			return fmt.Errorf("after reopening: %w", err)
 		}
@@ -416,18 +369,33 @@ func fullDiskChild(dir string) int {
 	return 0
 }
 
-func TestFullDisk(t *testing.T) {
+func TestFullDisk(t *testing.T) { mountingChild(t, "full-disk") }
+
+// mountingChild runs this test binary as a process that may mount.
+func mountingChild(t *testing.T, what string) {
+	t.Helper()
 	attributes := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	if os.Getuid() != 0 {
 		attributes.Cloneflags |= syscall.CLONE_NEWUSER
 		attributes.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
 		attributes.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
 	}
-	out, err := child(t, "full-disk", t.TempDir(), attributes)
+	out, err := child(t, what, t.TempDir(), attributes)
 	if err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 	t.Log(out)
+}
+
+// smallDisk mounts a small file system, for this process alone.
+func smallDisk(dir, size string) error {
+	if err := syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("private mounts: %w", err)
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		return fmt.Errorf("tmpfs: %w", err)
+	}
+	return nil
 }
 
 // A closed journal can be opened at once, while programs are being started:
@@ -445,38 +413,12 @@ func TestReopenedWhileProgramsStart(t *testing.T) {
 		})
 	}
 	for range 200 {
-		store, err := journal.OpenFile(path, func(string, error) {})
+		store, err := filestore.Open(context.Background(), path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := store.Close(); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// A step of a walk takes the same memory however many records there are. It is
-// not run beside other tests, whose memory would be counted.
-func TestWalkTakesBoundedMemory(t *testing.T) {
-	allocated := func(records int) uint64 {
-		keys := make([]journal.Key, records)
-		for i := range keys {
-			keys[i] = journal.Key{Kind: journal.Buckets, ID: fmt.Sprintf("main.team.bucket-%d", i)}
-		}
-		const times = 100
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		for range times {
-			if n := len(journal.Next(slices.Values(keys), journal.Place{}, 50)); n != 50 {
-				t.Fatal(n)
-			}
-		}
-		runtime.ReadMemStats(&after)
-		return (after.TotalAlloc - before.TotalAlloc) / times
-	}
-	few, many := allocated(1_000), allocated(20_000)
-	t.Logf("a step takes %d bytes among 1,000 records and %d among 20,000", few, many)
-	if many > few+few/2 {
-		t.Error("it takes more where there are more")
 	}
 }

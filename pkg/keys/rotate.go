@@ -1,0 +1,128 @@
+package keys
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+)
+
+// A key is rotated in two slots: beside the old key a new one is issued, which
+// the access is answered from then on, and the old one is revoked some time
+// after that. The grace does not begin when the new key is issued but when it is
+// delivered, so no application loses a key whose successor it was never given.
+//
+// What delivers it differs. The sidecar of v1alpha2 writes the Secret with each
+// grant, so the answer is the delivery. That of v1alpha1 never overwrites a
+// Secret, and repeats a grant whose answer is in the Secret already: there only
+// whoever has replaced the Secret can say so (see [Slot.Deliver]).
+
+// The steps of a rotation, as a Recorder hears them.
+const (
+	// StepIssued: there is a new key, and the old one is valid beside it.
+	StepIssued = "issued"
+	// StepDelivered: the new key has reached the application's Secret.
+	StepDelivered = "delivered"
+	// StepEnded: the old key is revoked.
+	StepEnded = "ended"
+)
+
+// Rotate writes the intent of a rotation, and issues the new key.
+// FailedPrecondition if there is no key yet, or still the one before its last
+// rotation; see [Slot.Tend] for one that was begun.
+func (s *Slot) Rotate(ctx context.Context, grace time.Duration) error {
+	k := s.State
+	switch {
+	case k.Phase != journal.Done:
+		return fault.New(fault.FailedPrecondition, "access %s has no key yet; it is granted first", s.Name)
+	case s.Service.Capabilities().MaxKeysPerSlot == 1:
+		return fault.New(fault.FailedPrecondition, "backend %s holds one key for each access; make a second BucketAccess instead", s.Service.Name())
+	case k.Rotation == nil:
+		k.Rotation = &journal.Rotation{Phase: journal.Intent, Grace: grace}
+		if err := s.propose(ctx, &k.Rotation.Proposed); err != nil {
+			return err
+		}
+		return s.issueNext(ctx)
+	case k.Rotation.HandedOut.IsZero():
+		return fault.New(fault.FailedPrecondition, "access %s still has the key before its last rotation, because the new one is not delivered yet; see rotate --delivered", s.Name)
+	}
+	return fault.New(fault.FailedPrecondition, "access %s still has the key before its last rotation; it is revoked when its grace ends", s.Name)
+}
+
+// Tend carries on a rotation that was interrupted, and ends one whose grace is
+// over.
+func (s *Slot) Tend(ctx context.Context) error {
+	r := s.State.Rotation
+	switch {
+	case r == nil || s.State.Phase != journal.Done:
+		return nil
+	case r.Phase != journal.Done:
+		return s.issueNext(ctx)
+	case !Due(r):
+		return nil
+	}
+	if err := s.revoke(ctx, r.Old); err != nil {
+		return err
+	}
+	s.State.Rotation = nil
+	if err := s.Save(ctx); err != nil {
+		return err
+	}
+	s.step(ctx, StepEnded, "The key before a rotation is revoked")
+	return nil
+}
+
+// Due reports whether the key before a rotation is to be revoked.
+func Due(r *journal.Rotation) bool {
+	return r.Phase == journal.Done && !r.HandedOut.IsZero() && time.Since(r.HandedOut) >= r.Grace
+}
+
+// issueNext asks for the key of a rotation's intent, beside the one there is.
+func (s *Slot) issueNext(ctx context.Context) error {
+	acknowledge, err := s.Issue(ctx)
+	if err != nil {
+		if Refused(err) { // there is no second key to be had
+			s.State.Rotation = nil
+			return errors.Join(err, s.Save(ctx))
+		}
+		return err
+	}
+	acknowledge(ctx)
+	s.step(ctx, StepIssued, "Key rotated; the one before is valid until its grace ends")
+	return nil
+}
+
+// Deliver records that a rotated key is in the application's Secret, from when on
+// the old key's grace runs. If that cannot be written the old key lives longer,
+// which harms no one.
+func (s *Slot) Deliver(ctx context.Context) error {
+	r := s.State.Rotation
+	if r == nil || r.Phase != journal.Done || !r.HandedOut.IsZero() || s.State.Phase != journal.Done {
+		return nil
+	}
+	r.HandedOut = time.Now().UTC()
+	if err := s.Save(ctx); err != nil {
+		return err
+	}
+	s.step(ctx, StepDelivered, "A rotated key is delivered")
+	return nil
+}
+
+func (s *Slot) step(ctx context.Context, step, text string) {
+	s.Recorder.Rotated(step)
+	klog.FromContext(ctx).Info(text, "contract", s.Contract, "slot", s.Name)
+}
+
+// Refused reports whether an error is the service's word that there is no key to
+// be had, as opposed to an outcome that is open.
+func Refused(err error) bool {
+	switch fault.KindOf(err) {
+	case "", fault.Unavailable, fault.RateLimited, fault.Pending, fault.Canceled, fault.Internal, fault.Mismatch:
+		return false
+	}
+	return true
+}
