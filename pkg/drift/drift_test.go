@@ -182,7 +182,7 @@ func TestModes(t *testing.T) {
 		done := make(chan struct{})
 		go func() { Run(ctx, w.Config); close(done) }()
 		sleep := func(d time.Duration) int {
-			time.Sleep(d) //nolint:forbidigo // of synctest
+			time.Sleep(d)
 			synctest.Wait()
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -232,7 +232,7 @@ func TestMemory(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			go Run(ctx, w.Config)
 			for range 12 { // each tenth of an interval
-				time.Sleep(6 * time.Minute) //nolint:forbidigo // of synctest
+				time.Sleep(6 * time.Minute)
 				runtime.GC()
 				runtime.ReadMemStats(&now)
 				most = max(most, now.HeapAlloc-min(before.HeapAlloc, now.HeapAlloc))

@@ -67,7 +67,7 @@ func provision(t *testing.T, timeout time.Duration) (*provisioner, *grpc.ClientC
 	t.Cleanup(func() {
 		_ = conn.Close()
 		cancel()
-		<-ended
+		_ = <-ended // it was closed
 	})
 	return p, conn
 }

@@ -150,8 +150,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, initial[subresource])
 	case s.hidden[subresource] && r.Method == http.MethodGet:
 		fail(w, http.StatusNotFound, absent[subresource])
-	case r.Method == http.MethodPut && r.Header.Get("x-amz-acl") != "":
-		b.documents["acl"] = acl(map[string]string{"public-read": readAll}[r.Header.Get("x-amz-acl")])
+	case r.Method == http.MethodPut && r.Header.Get("X-Amz-Acl") != "":
+		b.documents["acl"] = acl(map[string]string{"public-read": readAll}[r.Header.Get("X-Amz-Acl")])
 	case r.Method == http.MethodPut:
 		b.documents[subresource] = string(body)
 	case r.Method == http.MethodDelete:
