@@ -177,11 +177,11 @@ func (p *pair) holder() (holder, other string) {
 	p.Helper()
 	p.until("a driver with the Lease", func() error {
 		changes := p.changes()
-		if last := changes[len(changes)-1]; last.taken {
-			holder = last.driver
-			return nil
+		if len(changes) == 0 || !changes[len(changes)-1].taken {
+			return errors.New("no driver has the Lease")
 		}
-		return errors.New("the Lease is given back and not taken")
+		holder = changes[len(changes)-1].driver
+		return nil
 	})
 	return holder, map[string]string{"a": "b", "b": "a"}[holder]
 }
