@@ -269,13 +269,14 @@ func writers(s *scenario) {
 	overlaps, turns := p.recorder.overlaps(p.stops)
 	if err := some("calls of two drivers overlap", overlaps); err != nil {
 		s.Error(err)
+	} else {
+		s.note("%d changing calls in %d turns, none of two drivers at once", len(p.recorder.calls), turns)
 	}
 	slowest, handovers := p.handovers()
 	if slowest > 2*time.Second {
 		s.Errorf("the Lease was given back and taken %s later, want 2 s at most", slowest)
 	}
 	s.note("%d handovers, each taken within %d ms of being given back", handovers, slowest.Milliseconds())
-	s.note("%d changing calls in %d turns, none of two drivers at once", len(p.recorder.calls), turns)
 	n.useAll(asked)
 	n.deleteAll()
 	n.vanish()
