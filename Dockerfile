@@ -29,11 +29,13 @@ ARG TARGETARCH
 RUN GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -ldflags "-s -w -buildid=" -o /out/contractd .
 
 FROM ${BASE_IMAGE} AS contractd
+LABEL org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build-contractd /out/contractd /contractd
 USER 65532:65532
 ENTRYPOINT ["/contractd"]
 
 FROM ${BASE_IMAGE} AS driver
+LABEL org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build-driver /out/contract-cosi-driver /contract-cosi-driver
 USER 65532:65532
 ENTRYPOINT ["/contract-cosi-driver"]

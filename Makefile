@@ -5,9 +5,6 @@ SHELL       := bash
 .SHELLFLAGS := -e -o pipefail -c
 
 GO      ?= go
-TOOL     = $(GO) tool -modfile=test/tools/go.mod
-API      = pkg/contract/contractapi/openapi.yaml
-APIDIRS  = pkg/contract/contractapi/internal/api cmd/contractd/internal/api
 # A number of runs: at the end of a time Go before 1.27 now and then fails with
 # "context deadline exceeded" (go.dev/issue/75804).
 FUZZTIME ?= 50000x
@@ -87,13 +84,7 @@ bench-empty: build ## measure the deletion of a full bucket beside a bare loop, 
 
 .PHONY: generate
 generate: ## write all that is generated, without a network
-	@$(TOOL) buf generate --template pkg/cosipb/buf.gen.yaml
-	@for d in $(APIDIRS); do $(TOOL) oapi-codegen -config $$d/config.yaml -o $$d/api.gen.go $(API); done
-	@$(GO) test ./pkg/params -run TestReference -update | sed '/^ok/d'
-	@$(GO) test ./test/docs -run TestDescriptorSet -update | sed '/^ok/d'
-	@$(GO) test ./cmd/cosi-sanity -run README -update | sed '/^ok/d'
-	@$(GO) test ./pkg/params/admission -run TestTemplate -update | sed '/^ok/d'
-	@cd test/deploy && $(GO) test . -run 'TestGenerated|TestGuideQuotes' -update | sed '/^ok/d'
+	@for module in . cmd/contractd test/deploy; do $(GO) -C $$module generate ./... | sed '/^ok/d'; done
 
 .PHONY: verify
 verify: ## prove that nothing generated is stale and that the code is tidy

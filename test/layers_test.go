@@ -30,6 +30,7 @@ var levels = map[string]int{
 	"pkg/transport":   1,
 	"pkg/retry":       1,
 	"pkg/lock":        1,
+	"pkg/settings":    1,
 	"pkg/server/code": 1,
 
 	"pkg/policy": 2, // policies say what the modes mean
@@ -38,9 +39,8 @@ var levels = map[string]int{
 	"pkg/contract":        3,
 	"pkg/contract/signed": 3,
 
-	"pkg/config":               4, // which holds what contracts let classes say
+	"pkg/config":               4, // which holds what contracts let classes say, and the settings of providers
 	"pkg/journal":              4, // a record keeps the parameters it was made with
-	"pkg/params/admission":     4,
 	"pkg/lease":                4, // stands beside the journal in Secrets
 	"pkg/bucket":               4,
 	"pkg/contract/contractapi": 4,

@@ -89,7 +89,7 @@ func ask(ctx context.Context, command admin.Command, args []string, stdout, stde
 	if r.Delivered && r.Access == "" {
 		return fail(errors.New("--delivered is said of one access; give --access too"))
 	}
-	c, err := config.Load(*file)
+	c, err := config.Load(*file, driver.Types())
 	if err != nil {
 		return fail(err)
 	}
@@ -105,7 +105,7 @@ func ask(ctx context.Context, command admin.Command, args []string, stdout, stde
 func show(answer json.RawMessage, command admin.Command, output string, stdout io.Writer) error {
 	var report admin.Report[json.RawMessage]
 	err := json.Unmarshal(answer, &report)
-	text := []byte(answer)
+	var text []byte
 	switch {
 	case err != nil:
 		return exit{exitFault, fmt.Errorf("the driver's answer cannot be understood; use the command of its own version: %w", err)}

@@ -87,7 +87,7 @@ func check(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 // checkBackends prints what each backend of a configuration can do, and fails
 // if that is not enough.
 func checkBackends(ctx context.Context, file string, try bool, stdout, stderr io.Writer) error {
-	c, err := config.Load(file)
+	c, err := config.Load(file, driver.Types())
 	if err != nil {
 		return err
 	}

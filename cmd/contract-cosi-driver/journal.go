@@ -49,7 +49,7 @@ func transfer(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if input := flags.Lookup("input"); input != nil && input.Value.String() == "" {
 		return fmt.Errorf("--input is missing; see %s --help", flags.Name())
 	}
-	c, err := config.Load(*configFile)
+	c, err := config.Load(*configFile, driver.Types())
 	if err != nil {
 		return err
 	}

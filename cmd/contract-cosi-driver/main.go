@@ -106,7 +106,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if *file == "" {
 		return errors.New("--config is missing; see contract-cosi-driver serve --help")
 	}
-	c, err := config.Load(*file)
+	c, err := config.Load(*file, driver.Types())
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (v *versions) String() string {
 
 func (v *versions) Set(s string) error {
 	var out versions
-	for _, name := range strings.Split(s, ",") {
+	for name := range strings.SplitSeq(s, ",") {
 		version := driver.Version(name)
 		if version != driver.V1alpha1 && version != driver.V1alpha2 {
 			return fmt.Errorf("%q is neither %s nor %s", name, driver.V1alpha1, driver.V1alpha2)

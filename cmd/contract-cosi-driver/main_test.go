@@ -18,6 +18,7 @@ import (
 
 	cosipb "github.com/contract-cosi/contract-cosi-driver/pkg/cosipb/v1alpha2"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
+	"github.com/contract-cosi/contract-cosi-driver/test/poll"
 )
 
 const (
@@ -280,20 +281,19 @@ func start(t *testing.T, p place, args ...string) *serving {
 		d.stop()
 		<-done
 	})
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		if conn, err := net.Dial("unix", p.socket); err == nil {
-			_ = conn.Close()
-			return d
-		}
+	poll.Until(t, "a socket at "+p.socket, func() bool {
 		select {
 		case err := <-d.ended:
 			t.Fatalf("serve ended with %v\n%s", err, &d.stderr)
 		default:
 		}
-		if time.Now().After(end) {
-			t.Fatalf("serve does not listen at %s\n%s", p.socket, &d.stderr)
+		conn, err := net.Dial("unix", p.socket)
+		if err == nil {
+			_ = conn.Close()
 		}
-	}
+		return err == nil
+	})
+	return d
 }
 
 // end stops the program and returns what it returned.

@@ -3,6 +3,8 @@
 // contracts are about in the same process. All it needs is a directory.
 package main
 
+//go:generate go -C ../.. tool -modfile=test/tools/go.mod oapi-codegen -config cmd/contractd/internal/api/config.yaml -o cmd/contractd/internal/api/api.gen.go pkg/contract/contractapi/openapi.yaml
+
 import (
 	"context"
 	"encoding/json"
@@ -32,8 +34,9 @@ const stopTime = 5 * time.Second
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "contractd:", err)
 		os.Exit(1)
 	}

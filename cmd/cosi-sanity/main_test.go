@@ -1,5 +1,7 @@
 package main
 
+//go:generate go test . -run TestREADMEListsTheChecks -update
+
 import (
 	"bytes"
 	"context"
@@ -46,7 +48,7 @@ func TestREADMEListsTheChecks(t *testing.T) {
 		return
 	}
 	if string(text) != want {
-		t.Error("README.md is stale: run go test ./cmd/cosi-sanity -run README -update")
+		t.Error("README.md is stale; run make generate")
 	}
 }
 
@@ -97,7 +99,9 @@ func start(t *testing.T) (endpoint string) {
 	go func() { done <- server.Serve(listener) }()
 	t.Cleanup(func() {
 		server.Stop()
-		<-done
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	})
 	return "unix://" + listener.Addr().String()
 }
@@ -162,7 +166,7 @@ func TestRun(t *testing.T) {
 func TestOutputs(t *testing.T) {
 	t.Parallel()
 	endpoint := start(t)
-	print := func(output string) []byte {
+	printed := func(output string) []byte {
 		var stdout bytes.Buffer
 		if status, err := run(t.Context(), []string{"--endpoint", endpoint, "--run", "I01,B01,B07", "-o", output}, &stdout, io.Discard); status != failed {
 			t.Fatal(status, err)
@@ -174,7 +178,7 @@ func TestOutputs(t *testing.T) {
 		Versions []string
 		Results  []struct{ Version, Number, Level, Sentence, Source, Verdict, Message string }
 	}
-	if err := json.Unmarshal(print("json"), &report); err != nil {
+	if err := json.Unmarshal(printed("json"), &report); err != nil {
 		t.Fatal(err)
 	}
 	verdicts := map[string]int{}
@@ -201,7 +205,7 @@ func TestOutputs(t *testing.T) {
 			} `xml:"testcase"`
 		} `xml:"testsuite"`
 	}
-	text := print("junit")
+	text := printed("junit")
 	if err := xml.Unmarshal(text, &junit); err != nil {
 		t.Fatal(err)
 	}

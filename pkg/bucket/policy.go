@@ -29,7 +29,7 @@ func (e *Engine) policy(name string, spec params.Bucket) option {
 		text := aws.ToString(have.Policy)
 		doc, err := policy.Parse(text)
 		if err != nil {
-			return text, nil // nothing of the driver's is in it
+			return text, nil //nolint:nilerr // nothing of the driver's is in it
 		}
 		grants.Take(doc, policy.Own)
 		if rest, public, _ := policy.WithoutPublic(grants.String()); public { // which no statement of the driver's is
@@ -38,7 +38,7 @@ func (e *Engine) policy(name string, spec params.Bucket) option {
 			return text, nil
 		}
 		if _, err := policy.Canonical(text); err != nil {
-			return text, nil // as no class has it
+			return text, nil //nolint:nilerr // as no class has it
 		}
 		doc.Remove(policy.Own)
 		if text = ""; !doc.Empty() {

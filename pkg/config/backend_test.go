@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/iam"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/driver"
 )
 
 const keyText = "[default]\naws_access_key_id = AKID\naws_secret_access_key = planted-secret\n"
@@ -27,7 +29,7 @@ func TestBackendsOfEachType(t *testing.T) {
 		"versitygw":          {"{type: versitygw, versitygw: {" + endpoints + ", credentialsFile: " + key + "}}", ""},
 		"rgw with accounts":  {"{type: rgw, rgw: {accounts: true, " + endpoints + ", credentialsFile: " + key + "}}", ""},
 		"no accounts":        {"{type: versitygw, versitygw: {accounts: true, " + endpoints + ", credentialsFile: " + key + "}}", "accounts"},
-		"unknown":            {"{type: nfs}", `type: "nfs" is not one of contractapi, iam, rgw, versitygw`},
+		"unknown":            {"{type: nfs}", `type: "nfs" is no type of backend; known are contractapi, iam, rgw, versitygw`},
 		"no section":         {"{type: iam}", "backends[0].iam: missing"},
 		"another's section":  {"{type: rgw, rgw: {" + endpoints + ", credentialsFile: " + key + "}, iam: {}}", "backends[0].iam: the backend is of type rgw"},
 		"no endpoint":        {"{type: rgw, rgw: {credentialsFile: " + key + "}}", "backends[0].rgw.endpoints: there is none"},
@@ -42,13 +44,13 @@ func TestBackendsOfEachType(t *testing.T) {
 		"half a certificate": {"{type: rgw, connection: {clientCertFile: /c}, rgw: {" + endpoints + ", credentialsFile: " + key + "}}", "connection: clientCertFile and clientKeyFile go together"},
 		"no CA":              {"{type: rgw, connection: {caFile: " + key + "}, rgw: {" + endpoints + ", credentialsFile: " + key + "}}", "holds no certificate"},
 		"password for proxy": {"{type: rgw, connection: {proxy: 'http://u:hunter2@p'}, rgw: {" + endpoints + ", credentialsFile: " + key + "}}", "connection.proxy:"},
-		"long attempts":      {"{type: rgw, connection: {answerTimeout: 1m}, rgw: {" + endpoints + ", credentialsFile: " + key + "}}", "connection.answerTimeout: 1m0s is not between 0 and 20s"},
+		"long attempts":      {"{type: rgw, connection: {answerTimeout: 1m}, rgw: {" + endpoints + ", credentialsFile: " + key + "}}", "connection.answerTimeout: 1m0s is not between 0s and 20s"},
 		"addresses":          {"{type: contractapi, contractapi: {url: 'https://c.example.com', allowedEndpoints: ['https://*.s3.example.com', 'https://s3.example.com:9000', 10.0.0.0/8], tokenFile: " + token + "}}", ""},
-		"a name alone":       {"{type: contractapi, contractapi: {url: 'https://c.example.com', allowedEndpoints: [s3.example.com], tokenFile: " + token + "}}", "contractapi.allowedEndpoints[0]: it is neither an address"},
-		"http from https":    {"{type: contractapi, contractapi: {url: 'https://c.example.com', allowedEndpoints: ['https://a.b', 'http://s3.example.com'], tokenFile: " + token + "}}", "contractapi.allowedEndpoints[1]: it is http"},
+		"a name alone":       {"{type: contractapi, contractapi: {url: 'https://c.example.com', allowedEndpoints: [s3.example.com], tokenFile: " + token + "}}", "contractapi.allowedEndpoints: [0]: it is neither an address"},
+		"http from https":    {"{type: contractapi, contractapi: {url: 'https://c.example.com', allowedEndpoints: ['https://a.b', 'http://s3.example.com'], tokenFile: " + token + "}}", "contractapi.allowedEndpoints: [1]: it is http"},
 		"negative timeout":   {"{type: rgw, connection: {answerTimeout: -1s}, rgw: {" + endpoints + ", credentialsFile: " + key + "}}", "connection.answerTimeout:"},
 	} {
-		_, err := config.Parse([]byte(strings.Replace(withBackend(t, c.backend), "- name: main\n    {", "- {name: main, ", 1)))
+		_, err := config.Parse([]byte(strings.Replace(withBackend(t, c.backend), "- name: main\n    {", "- {name: main, ", 1)), driver.Types())
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
@@ -66,11 +68,11 @@ func TestDefaultsOfBackends(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c, err := config.Parse([]byte(strings.Replace(withBackend(t, "{type: iam, iam: {url: 'http://i', endpoints: [{region: r, url: 'http://s'}], credentialsDir: "+dir+"}}"), "- name: main\n    {", "- {name: main, ", 1)))
+	c, err := config.Parse([]byte(strings.Replace(withBackend(t, "{type: iam, iam: {url: 'http://i', endpoints: [{region: r, url: 'http://s'}], credentialsDir: "+dir+"}}"), "- name: main\n    {", "- {name: main, ", 1)), driver.Types())
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := c.Backends[0].IAM
+	i := c.Backends[0].Settings.(*iam.Settings)
 	if i.Region != "us-east-1" || i.Path != "/contract-cosi/" || i.MaxKeys != 2 || i.MaxPolicyBytes != 2048 || i.Dialect.ActionPrefix != "s3:" {
 		t.Errorf("defaults %+v", i)
 	}
@@ -80,28 +82,5 @@ func TestDefaultsOfBackends(t *testing.T) {
 	var out strings.Builder
 	if err := c.Print(&out); err != nil || strings.Contains(out.String(), "planted") || !strings.Contains(out.String(), "credentials of contract team-a read from") {
 		t.Errorf("printed %v:\n%s", err, out.String())
-	}
-}
-
-func TestParseKeyPair(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		text string
-		ok   bool
-	}{
-		"a section":         {keyText, true},
-		"none":              {"aws_access_key_id=AKID\naws_secret_access_key=planted-secret", true},
-		"comments":          {"# mine\n" + keyText + "region = x\n", true},
-		"another's section": {"[other]\naws_access_key_id = a\naws_secret_access_key = b\n", false},
-		"half":              {"aws_access_key_id = AKID\n", false},
-		"empty":             {"", false},
-	} {
-		pair, err := config.ParseKeyPair([]byte(c.text))
-		if (err == nil) != c.ok || c.ok && (pair.AccessKeyID != "AKID" || pair.SecretAccessKey.Reveal() != "planted-secret") {
-			t.Errorf("%s: got %q, %v", name, pair.AccessKeyID, err)
-		}
-		if err != nil && strings.Contains(err.Error(), "planted") {
-			t.Errorf("%s: a secret is told", name)
-		}
 	}
 }

@@ -5,15 +5,15 @@
 // a contract, so two classes can never disagree about its terms. Secrets are
 // never in the file, only the paths of files that hold them.
 //
-// Reading is strict. An unknown key, a bad value or a missing secret file is a
-// fault, and one error names all of them with the place they stand at.
+// Reading is strict: see pkg/settings. How a service is reached is a section of
+// its backend that the provider reads, so [Types] are all that is known here of
+// providers.
 package config
 
 import (
-	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -29,16 +29,17 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/settings"
 )
 
 // Config is the file.
 type Config struct {
 	// Driver is who this driver is.
-	Driver Driver `yaml:"driver"`
+	Driver Driver `yaml:"driver" jsonschema:"required"`
 	// Journal is where the driver keeps what it has made and given away.
-	Journal Journal `yaml:"journal"`
+	Journal Journal `yaml:"journal" jsonschema:"required"`
 	// Backends are the storage services.
-	Backends []Backend `yaml:"backends"`
+	Backends []Backend `yaml:"backends" jsonschema:"required,minItems=1"`
 	// Contracts are the contracts that classes may name, with their terms.
 	Contracts []Contract `yaml:"contracts"`
 	// OnDemand, when given, are the terms of contracts that are not listed.
@@ -50,14 +51,15 @@ type Config struct {
 // Driver is who this driver is.
 type Driver struct {
 	// Name is what DriverGetInfo answers and classes name in driverName.
-	Name string `yaml:"name"`
+	Name string `yaml:"name" jsonschema:"required,maxLength=63,pattern=^[a-z]([a-z0-9-]*[a-z0-9])?(\\.[a-z]([a-z0-9-]*[a-z0-9])?)*$"`
 	// Owner marks everything this driver makes. Two drivers at one service need two marks.
-	Owner string `yaml:"owner"`
+	Owner string `yaml:"owner" jsonschema:"required,maxLength=128"`
 	// AdminSocket is where a running driver answers the commands contracts,
 	// buckets, keys, audit and rotate. The default is beside a journal in a file,
 	// which no other process can read; without one there is none.
 	AdminSocket string `yaml:"adminSocket,omitempty"`
-	// CallTimeout bounds each RPC, because the released sidecars set no deadline.
+	// CallTimeout bounds each RPC, because the released sidecars set no deadline;
+	// 30s by default.
 	CallTimeout time.Duration `yaml:"callTimeout"`
 }
 
@@ -86,14 +88,14 @@ const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 // Contract is a contract that classes may name.
 type Contract struct {
 	// Name is the second part of every id; it can never change.
-	Name string `yaml:"name"`
+	Name string `yaml:"name" jsonschema:"required,pattern=^[a-z0-9]([a-z0-9-]*[a-z0-9])?$,maxLength=63"`
 	// Terms are what is signed.
 	Terms `yaml:",inline"`
 }
 
 // OnDemand are the terms of contracts that a class names and Contracts does not list.
 type OnDemand struct {
-	// NamePrefix limits which names are signed on demand; "" is any name.
+	// NamePrefix limits which names are signed on demand; by default any is.
 	NamePrefix string `yaml:"namePrefix,omitempty"`
 	// Terms are what is signed.
 	Terms `yaml:",inline"`
@@ -104,19 +106,19 @@ type Terms struct {
 	// Listed is the name by which a class names the contract.
 	Listed string `yaml:"-"`
 	// Backend is the service that the contract is signed at.
-	Backend string `yaml:"backend"`
+	Backend string `yaml:"backend" jsonschema:"required"`
 	// DisplayName is shown in the service's own tools.
 	DisplayName string `yaml:"displayName,omitempty"`
-	// Region is where the contract's buckets live; "" leaves it to the service.
+	// Region is where the contract's buckets live; by default the service says.
 	Region string `yaml:"region,omitempty"`
-	// Plan is the service's name of what is bought; "" leaves it to the service.
+	// Plan is the service's name of what is bought; by default the service says.
 	Plan string `yaml:"plan,omitempty"`
 	// Quota are upper bounds; an absent one is left to the plan.
 	Quota Quota `yaml:"quota,omitempty"`
 	// Suspend stops all use of the contract without losing anything.
 	Suspend bool `yaml:"suspend,omitempty"`
 	// Labels are kept with the contract at the service.
-	Labels map[string]string `yaml:"labels,omitempty"`
+	Labels map[string]string `yaml:"labels,omitempty" jsonschema:"maxProperties=32"`
 	// AdoptBuckets lets COSI objects take on buckets of the contract that the
 	// driver did not make.
 	AdoptBuckets bool `yaml:"adoptBuckets,omitempty"`
@@ -129,19 +131,21 @@ type Terms struct {
 	// Defaults are parameters that classes mean where they give none. A change
 	// reaches the buckets that are there; keys stay as they were issued.
 	Defaults params.Defaults `yaml:"defaults,omitempty"`
-	// OnLastBucket says what happens when the contract's last bucket is deleted.
+	// OnLastBucket says what happens when the contract's last bucket is deleted:
+	// keep, the default, or cancel, which is the default for a contract per bucket.
 	OnLastBucket OnLastBucket `yaml:"onLastBucket"`
-	// Drift is the contract's own mode; "" is the file's.
+	// Drift is the contract's own mode; by default the file's.
 	Drift DriftMode `yaml:"drift,omitempty"`
 }
 
 // Quota bounds a contract.
 type Quota struct {
-	MaxBuckets *int64 `yaml:"maxBuckets,omitempty"`
-	MaxKeys    *int64 `yaml:"maxKeys,omitempty"`
+	// MaxBuckets and MaxKeys are how many there may be.
+	MaxBuckets *int64 `yaml:"maxBuckets,omitempty" jsonschema:"minimum=0"`
+	MaxKeys    *int64 `yaml:"maxKeys,omitempty" jsonschema:"minimum=0"`
 	// MaxBytes and MaxObjects are what all buckets of the contract hold together.
-	MaxBytes   *int64 `yaml:"maxBytes,omitempty"`
-	MaxObjects *int64 `yaml:"maxObjects,omitempty"`
+	MaxBytes   *int64 `yaml:"maxBytes,omitempty" jsonschema:"minimum=0"`
+	MaxObjects *int64 `yaml:"maxObjects,omitempty" jsonschema:"minimum=0"`
 }
 
 // OnLastBucket says what happens to a contract without buckets.
@@ -158,15 +162,13 @@ const (
 // maxSocketPath is what fits into sockaddr_un.sun_path with its closing zero (unix(7)).
 const maxSocketPath = 107
 
-const defaultCallTimeout = 30 * time.Second
-
 // Load reads and checks the file at path. The error names every fault.
-func Load(file string) (*Config, error) {
+func Load(file string, types Types) (*Config, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	c, err := Parse(text)
+	c, err := Parse(text, types)
 	if err != nil {
 		return nil, fmt.Errorf("configuration %s:\n%w", file, err)
 	}
@@ -175,71 +177,31 @@ func Load(file string) (*Config, error) {
 
 // Parse reads and checks the text of a configuration, and that the files it
 // names can be read. The error lists one fault a line.
-func Parse(text []byte) (*Config, error) {
+func Parse(text []byte, types Types) (*Config, error) {
 	c := &Config{}
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	decoder.KnownFields(true)
-	var faults []error
-	if err := decoder.Decode(c); err != nil && !errors.Is(err, io.EOF) {
-		var several *yaml.TypeError
-		if !errors.As(err, &several) {
-			return nil, fmt.Errorf("  %s", strings.TrimPrefix(err.Error(), "yaml: "))
-		}
-		for _, text := range several.Errors {
-			faults = append(faults, errors.New(plain(text)))
-		}
-	}
-	if err := decoder.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
-		faults = append(faults, errors.New("there is a second YAML document; the driver reads one"))
+	file, err := settings.Read(text, c)
+	if err != nil {
+		return nil, err
 	}
 	c.setDefaults()
-	faults = append(faults, c.check()...)
-	if len(faults) == 0 {
-		return c, nil
+	for i := range c.Backends {
+		c.Backends[i].load(file.At("backends", i), types)
 	}
-	lines := make([]error, len(faults))
-	for i, f := range faults {
-		lines[i] = fmt.Errorf("  %w", f)
+	c.check(file)
+	if err := file.Err(); err != nil {
+		return nil, err
 	}
-	return nil, errors.Join(lines...)
-}
-
-var (
-	unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+$`)
-	wrongType  = regexp.MustCompile("cannot unmarshal !!(\\w+)( `[^`]*`)? into (\\S+)$")
-)
-
-// plain says what the decoder says without Go's type names, and without the
-// value: somebody may have put a secret where none belongs.
-func plain(text string) string {
-	text = unknownKey.ReplaceAllString(text, "key $1 is unknown here")
-	return wrongType.ReplaceAllStringFunc(text, func(found string) string {
-		parts := wrongType.FindStringSubmatch(found)
-		kinds := map[string]string{"str": "a text", "seq": "a list", "map": "a section", "int": "a number", "float": "a number", "bool": "true or false"}
-		wanted := map[string]string{"string": "a text", "int64": "a whole number", "bool": "true or false", "time.Duration": "a duration such as 30s"}[parts[3]]
-		if wanted == "" {
-			wanted = "a section"
-			if strings.HasPrefix(parts[3], "[]") {
-				wanted = "a list"
-			}
-		}
-		return kinds[parts[1]] + " stands where " + wanted + " belongs"
-	})
+	return c, nil
 }
 
 func (c *Config) setDefaults() {
-	if c.Driver.CallTimeout == 0 {
-		c.Driver.CallTimeout = defaultCallTimeout
-	}
+	c.Driver.CallTimeout = cmp.Or(c.Driver.CallTimeout, 30*time.Second)
 	if beside := c.Journal.File + ".sock"; c.Driver.AdminSocket == "" && c.Journal.File != "" && len(beside) <= maxSocketPath {
 		c.Driver.AdminSocket = beside
 	}
 	if s := c.Journal.Secrets; s != nil && s.Namespace == "" && s.Kubeconfig == "" {
 		text, _ := os.ReadFile(podNamespace) // what is missing is a fault
 		s.Namespace = strings.TrimSpace(string(text))
-	}
-	for i := range c.Backends {
-		c.Backends[i].setDefaults()
 	}
 	c.Drift.setDefaults()
 	for i := range c.Contracts {
@@ -251,6 +213,9 @@ func (c *Config) setDefaults() {
 }
 
 func (t *Terms) setDefaults() {
+	if t.Drift == unquoted {
+		t.Drift = DriftOff
+	}
 	if t.OnLastBucket == "" {
 		t.OnLastBucket = Keep
 		if t.PerBucket {
@@ -263,49 +228,43 @@ func (t *Terms) setDefaults() {
 // form that any released sidecar asks for.
 var driverName = regexp.MustCompile(`^[a-z]([a-z0-9-]*[a-z0-9])?(\.[a-z]([a-z0-9-]*[a-z0-9])?)*$`)
 
-func (c *Config) check() []error {
-	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-
+func (c *Config) check(file settings.Section) {
+	at := file.At("driver")
 	if n := c.Driver.Name; len(n) > 63 || !driverName.MatchString(n) {
-		fault("driver.name: %q is not a DNS name of at most 63 lower-case characters whose labels begin with a letter", n)
+		at.At("name").Faultf("%q is not a DNS name of at most 63 lower-case characters whose labels begin with a letter", n)
 	}
 	if o := c.Driver.Owner; o == "" || len(o) > 128 || strings.TrimSpace(o) != o {
-		fault("driver.owner: %q is not a mark of 1 to 128 characters; name the cluster, for example", o)
+		at.At("owner").Faultf("%q is not a mark of 1 to 128 characters; name the cluster, for example", o)
 	}
-	if t := c.Driver.CallTimeout; t < time.Second || t > 10*time.Minute {
-		fault("driver.callTimeout: %s is not between 1s and 10m", t)
-	}
+	at.At("callTimeout").Between(c.Driver.CallTimeout, time.Second, 10*time.Minute)
 	if s := c.Driver.AdminSocket; s != "" && (!path.IsAbs(s) || !strings.HasSuffix(s, ".sock") || len(s) > maxSocketPath) {
-		fault("driver.adminSocket: %q is not an absolute path that ends in .sock and has at most %d characters", s, maxSocketPath)
+		at.At("adminSocket").Faultf("%q is not an absolute path that ends in .sock and has at most %d characters", s, maxSocketPath)
 	}
-	faults = append(faults, c.Journal.check()...)
-	faults = append(faults, c.Drift.check()...)
+	c.Journal.check(file.At("journal"))
+	c.Drift.check(file.At("drift"))
 
-	backends := map[string]bool{}
+	var backends []string
 	for i, b := range c.Backends {
-		at := fmt.Sprintf("backends[%d]", i)
-		if backends[b.Name] {
-			fault("%s.name: %q is there twice", at, b.Name)
+		if slices.Contains(backends, b.Name) {
+			file.At("backends", i, "name").Faultf("%q is there twice", b.Name)
 		}
-		backends[b.Name] = true
-		faults = append(faults, b.check(at)...)
+		backends = append(backends, b.Name)
 	}
-	if len(c.Backends) == 0 {
-		fault("backends: there is none; name at least one storage service")
+	if len(backends) == 0 {
+		file.At("backends").Faultf("there is none; name at least one storage service")
 	}
 	if len(c.Contracts) == 0 && c.OnDemand == nil {
-		fault("contracts: there is none and no onDemand terms, so no class could name one")
+		file.At("contracts").Faultf("there is none and no onDemand terms, so no class could name one")
 	}
 
 	contracts := map[string]bool{}
 	for i, t := range c.Contracts {
-		at := fmt.Sprintf("contracts[%d]", i)
+		at := file.At("contracts", i)
 		if !cosi.IsLabel(t.Name) {
-			fault("%s.name: %q is not a DNS label of lower-case letters, digits and hyphens", at, t.Name)
+			at.At("name").Faultf("%q is not a DNS label of lower-case letters, digits and hyphens", t.Name)
 		}
 		if contracts[t.Name] {
-			fault("%s.name: %q is there twice", at, t.Name)
+			at.At("name").Faultf("%q is there twice", t.Name)
 		}
 		contracts[t.Name] = true
 		name := t.Name
@@ -313,119 +272,78 @@ func (c *Config) check() []error {
 			name = perBucketName(t.Name, "") // the longest that is made of it
 		}
 		if most := cosi.MaxPrefix - 1; len(t.Backend)+len(name) > most {
-			fault("%s.name: with its backend's name it has %d characters; ids leave room for %d", at, len(t.Backend)+len(name), most)
+			at.At("name").Faultf("with its backend's name it has %d characters; ids leave room for %d", len(t.Backend)+len(name), most)
 		}
-		faults = append(faults, t.check(at, backends)...)
+		t.check(at, backends)
 	}
 	if d := c.OnDemand; d != nil {
+		at := file.At("onDemand")
 		if d.NamePrefix != "" && !cosi.IsLabel(d.NamePrefix+"x") {
-			fault("onDemand.namePrefix: %q cannot begin a contract's name", d.NamePrefix)
+			at.At("namePrefix").Faultf("%q cannot begin a contract's name", d.NamePrefix)
 		}
 		if d.PerBucket {
-			fault("onDemand.perBucket: only a listed contract can stand for one per bucket; list it in contracts")
+			at.At("perBucket").Faultf("only a listed contract can stand for one per bucket; list it in contracts")
 		}
-		faults = append(faults, d.check("onDemand", backends)...)
+		d.check(at, backends)
 	}
-	return faults
 }
 
-func (j Journal) check() []error {
-	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+func (j Journal) check(at settings.Section) {
 	switch {
 	case j.File == "" && j.Secrets == nil:
-		fault("journal: it has no place; give journal.file, an absolute path, or journal.secrets")
+		at.Faultf("it has no place; give journal.file, an absolute path, or journal.secrets")
 	case j.File != "" && j.Secrets != nil:
-		fault("journal: it has two places; give either journal.file or journal.secrets, and move its content with journal export and import")
+		at.Faultf("it has two places; give either journal.file or journal.secrets, and move its content with journal export and import")
 	case j.File != "" && !path.IsAbs(j.File):
-		fault("journal.file: %q is not an absolute path", j.File)
+		at.At("file").Faultf("%q is not an absolute path", j.File)
 	}
-	if s := j.Secrets; s != nil {
-		if s.Namespace == "" {
-			fault("journal.secrets.namespace: missing; only in a pod, without a kubeconfig, is there a default")
-		} else if !cosi.IsLabel(s.Namespace) {
-			fault("journal.secrets.namespace: %q is not a name of a namespace", s.Namespace)
-		}
-		if s.Kubeconfig != "" {
-			if !path.IsAbs(s.Kubeconfig) {
-				fault("journal.secrets.kubeconfig: %q is not an absolute path", s.Kubeconfig)
-			} else if f, err := os.Open(s.Kubeconfig); err != nil {
-				fault("journal.secrets.kubeconfig: %w", err)
-			} else {
-				_ = f.Close()
-			}
-		}
+	s := j.Secrets
+	if s == nil {
+		return
 	}
-	return faults
+	switch namespace := at.At("secrets", "namespace"); {
+	case s.Namespace == "":
+		namespace.Faultf("missing; only in a pod, without a kubeconfig, is there a default")
+	case !cosi.IsLabel(s.Namespace):
+		namespace.Faultf("%q is not a name of a namespace", s.Namespace)
+	}
+	if s.Kubeconfig == "" {
+		return
+	}
+	kubeconfig := at.At("secrets", "kubeconfig")
+	if !path.IsAbs(s.Kubeconfig) {
+		kubeconfig.Faultf("%q is not an absolute path", s.Kubeconfig)
+	} else if _, err := os.ReadFile(s.Kubeconfig); err != nil {
+		kubeconfig.Faultf("%w", err)
+	}
 }
 
-func (t Terms) check(at string, backends map[string]bool) []error {
-	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	if !backends[t.Backend] {
-		fault("%s.backend: %q is not a backend of this file", at, t.Backend)
+func (t Terms) check(at settings.Section, backends []string) {
+	if !slices.Contains(backends, t.Backend) {
+		at.At("backend").Faultf("%q is no backend of this file; %s", t.Backend, settings.Suggest(t.Backend, backends))
 	}
 	if t.OnLastBucket != Keep && t.OnLastBucket != Cancel {
-		fault("%s.onLastBucket: %q is neither keep nor cancel", at, t.OnLastBucket)
+		at.At("onLastBucket").Faultf("%q is neither keep nor cancel", t.OnLastBucket)
 	}
 	if t.Drift != "" {
-		faults = append(faults, t.Drift.check(at+".drift")...)
+		t.Drift.check(at.At("drift"))
 	}
 	for name, bound := range map[string]*int64{"maxBuckets": t.Quota.MaxBuckets, "maxKeys": t.Quota.MaxKeys, "maxBytes": t.Quota.MaxBytes, "maxObjects": t.Quota.MaxObjects} {
 		if bound != nil && *bound < 0 {
-			fault("%s.quota.%s: %d is negative", at, name, *bound)
+			at.At("quota", name).Faultf("%d is negative", *bound)
 		}
 	}
 	for _, text := range t.Guard.Check(t.Defaults) {
-		fault("%s.%s", at, text)
+		place, why, _ := strings.Cut(text, ": ")
+		section, key, _ := strings.Cut(place, ".")
+		at.At(section, key).Faultf("%s", why)
 	}
 	if t.PerBucket && t.Guard.MaxBuckets != nil {
-		fault("%s.guard.maxBuckets: a contract of perBucket has one bucket each; leave it out", at)
+		at.At("guard", "maxBuckets").Faultf("a contract of perBucket has one bucket each; leave it out")
 	}
 	if len(t.Labels) > 32 {
-		fault("%s.labels: %d labels; at most 32 are allowed", at, len(t.Labels))
+		at.At("labels").Faultf("%d labels; at most 32 are allowed", len(t.Labels))
 	}
-	return faults
-}
-
-// maxSecretBytes bounds what is read from a secret's file.
-const maxSecretBytes = 64 << 10
-
-// ReadSecret reads the secret that a file holds, without the white space around it.
-func ReadSecret(file string) (secret.String, error) {
-	if file == "" {
-		return secret.String{}, errors.New("missing")
-	}
-	text, err := readLimited(file)
-	if err != nil {
-		return secret.String{}, err
-	}
-	s, err := ParseSecret(text)
-	if err != nil {
-		err = fmt.Errorf("%s %w", file, err)
-	}
-	return s, err
-}
-
-// ParseSecret is the secret that a file's text is.
-func ParseSecret(text []byte) (secret.String, error) {
-	trimmed := strings.TrimSpace(string(text))
-	if trimmed == "" {
-		return secret.String{}, errors.New("is empty")
-	}
-	if strings.ContainsFunc(trimmed, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
-		return secret.String{}, errors.New("holds more than one line")
-	}
-	return secret.New(trimmed), nil
-}
-
-func readLimited(file string) ([]byte, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	return io.ReadAll(io.LimitReader(f, maxSecretBytes))
 }
 
 // Print writes the effective configuration, defaults filled in, as YAML. Of a
@@ -437,7 +355,7 @@ func (c *Config) Print(w io.Writer) error {
 		return err
 	}
 	for _, b := range c.Backends {
-		files := b.sections()[b.Type].secrets()
+		files := b.Settings.Secrets()
 		for _, what := range slices.Sorted(maps.Keys(files)) {
 			if _, err := fmt.Fprintf(w, "# backend %s: %s read from %s: %s\n", b.Name, what, files[what], secret.String{}); err != nil {
 				return err

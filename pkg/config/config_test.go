@@ -2,13 +2,16 @@ package config_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/driver"
 )
 
 func tokenFile(t testing.TB, text string) string {
@@ -40,7 +43,7 @@ onDemand:
 }
 
 func TestParse(t *testing.T) {
-	c, err := config.Parse([]byte(valid(t)))
+	c, err := config.Parse([]byte(valid(t)), driver.Types())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +65,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestPrintShowsDefaultsAndNoSecret(t *testing.T) {
-	c, err := config.Parse([]byte(valid(t)))
+	c, err := config.Parse([]byte(valid(t)), driver.Types())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +82,7 @@ func TestPrintShowsDefaultsAndNoSecret(t *testing.T) {
 		t.Errorf("the token is printed:\n%s", out.String())
 	}
 	// What is printed is a configuration again.
-	if _, err := config.Parse(out.Bytes()); err != nil {
+	if _, err := config.Parse(out.Bytes(), driver.Types()); err != nil {
 		t.Errorf("the printed configuration is refused: %v", err)
 	}
 }
@@ -96,15 +99,15 @@ backends:
     contractapi: {url: "ftp://x", tokenFile: /no/such/file}
 contracts:
   - {name: team_a, backend: other, onLastBucket: maybe, quota: {maxKeys: -1}}
-  - {name: ` + strings.Repeat("c", 63) + `, backend: b}
-`))
+  - {name: `+strings.Repeat("c", 63)+`, backend: b}
+`), driver.Types())
 	if err == nil {
 		t.Fatal("accepted")
 	}
 	for _, want := range []string{
-		"line 2", "key colour is unknown here", "duration", "key fsync is unknown here",
+		"line 2: driver.colour: the key is unknown; known are", "line 2: driver.callTimeout: a text stands where a duration such as 30s belongs", "line 3: journal.fsync: the key is unknown",
 		"driver.name:", "driver.owner:", "journal.file:",
-		`backends[0].name: "Main"`, `backends[0].type: "s3"`, "backends[1].contractapi: missing", `backends[2].name: "b" is there twice`,
+		`line 5: backends[0].name: "Main"`, `line 5: backends[0].type: "s3" is no type of backend; known are contractapi, iam, rgw, versitygw`, "line 6: backends[1].contractapi: missing", `backends[2].name: "b" is there twice`,
 		`backends[2].contractapi.url:`, "backends[2].contractapi.tokenFile: open /no/such/file",
 		`contracts[0].name:`, `contracts[0].backend: "other"`, "contracts[0].onLastBucket:", "contracts[0].quota.maxKeys:",
 		"contracts[1].name: with its backend's name it has 64 characters",
@@ -125,10 +128,11 @@ func TestParseRefuses(t *testing.T) {
 		"second":        valid(t) + "\n---\n" + valid(t),
 		"no contracts":  strings.Split(valid(t), "contracts:")[0],
 		"twice":         valid(t) + "\njournal: {file: /x}\n",
-		"empty token":   strings.Replace(valid(t), "planted", "planted", 1) + "\nextra: 1\n",
+		"extra":         valid(t) + "\nextra: 1\n",
+		"empty token":   regexp.MustCompile(`tokenFile: \S+`).ReplaceAllString(valid(t), "tokenFile: "+tokenFile(t, " \n")+"}"),
 		"list for text": strings.Replace(valid(t), "owner: cluster-1", "owner: [a]", 1),
 	} {
-		if _, err := config.Parse([]byte(text)); err == nil {
+		if _, err := config.Parse([]byte(text), driver.Types()); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
@@ -145,14 +149,43 @@ func TestJournalHasOnePlace(t *testing.T) {
 		"bad namespace":        {"{secrets: {namespace: A_b}}", `journal.secrets.namespace: "A_b" is not`},
 		"no such kubeconfig":   {"{secrets: {namespace: cosi, kubeconfig: /no/such/file}}", "journal.secrets.kubeconfig: open /no/such/file"},
 		"relative kubeconfig":  {"{secrets: {namespace: cosi, kubeconfig: k}}", "journal.secrets.kubeconfig:"},
-		"a limit":              {"{secrets: {namespace: cosi, qps: 5}}", "key qps is unknown here"},
+		"a limit":              {"{secrets: {namespace: cosi, qps: 5}}", "journal.secrets.qps: the key is unknown"},
 		"in a pod":             {"{secrets: {namespace: cosi}}", ""},
 		"outside":              {"{secrets: {namespace: cosi, kubeconfig: " + kubeconfig + "}}", ""},
 	} {
 		text := strings.Replace(valid(t), "{file: /var/lib/contract-cosi-driver/journal.db}", c.journal, 1)
-		_, err := config.Parse([]byte(text))
+		_, err := config.Parse([]byte(text), driver.Types())
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// A slip of the pen is told with its place and the way out, and nothing else is.
+func TestFaultsNameTheCure(t *testing.T) {
+	t.Parallel()
+	text := valid(t)
+	lineOf := func(part string) int {
+		before, _, ok := strings.Cut(text, part)
+		if !ok {
+			t.Fatalf("%s is not in the configuration", part)
+		}
+		return strings.Count(before, "\n") + 1
+	}
+	for slip, c := range map[string]struct{ instead, want string }{
+		"quota: {maxBuckets":              {"quota: {maxBucket", "contracts[0].quota.maxBucket: the key is unknown; did you mean maxBuckets?"},
+		"type: contractapi":               {"type: contractAPI", `backends[0].type: "contractAPI" is no type of backend; did you mean contractapi?`},
+		"contractapi: {url":               {"contractApi: {url", "backends[0].contractApi: the key is unknown; did you mean contractapi?"},
+		"    backend: main":               {"    backend: mian", `contracts[0].backend: "mian" is no backend of this file; did you mean main?`},
+		"  backend: main\n  onLastBucket": {"  backend: spare\n  onLastBucket", `onDemand.backend: "spare" is no backend of this file; known are main`},
+		"    quota:":                      {"\tquota:", "a tab indents the line, where YAML takes spaces only; put spaces in its place"},
+		"contracts:\n":                    {"contract:\n", "contract: the key is unknown; did you mean contracts?"},
+		"  namePrefix":                    {"  nameprefix", "onDemand.nameprefix: the key is unknown; did you mean namePrefix?"},
+	} {
+		line := fmt.Sprintf("  line %d: ", lineOf(slip))
+		_, err := config.Parse([]byte(strings.Replace(text, slip, c.instead, 1)), driver.Types())
+		if err == nil || !strings.Contains("\n"+err.Error()+"\n", "\n"+line+c.want+"\n") {
+			t.Errorf("%s: got\n%v\nwant\n%s", c.instead, err, line+c.want)
 		}
 	}
 }
@@ -165,20 +198,9 @@ func TestFaultsDoNotRepeatValues(t *testing.T) {
 		strings.Replace(valid(t), "{file: /var/lib/contract-cosi-driver/journal.db}", "hunter2", 1),
 		strings.Replace(valid(t), "owner: cluster-1", "owner: cluster-1, callTimeout: hunter2", 1),
 	} {
-		_, err := config.Parse([]byte(text))
+		_, err := config.Parse([]byte(text), driver.Types())
 		if err == nil || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "config.") {
 			t.Errorf("got %v", err)
-		}
-	}
-}
-
-func TestReadSecret(t *testing.T) {
-	if got, err := config.ReadSecret(tokenFile(t, " token \n")); err != nil || got.Reveal() != "token" {
-		t.Errorf("got %q, %v", got.Reveal(), err)
-	}
-	for name, text := range map[string]string{"empty": " \n", "two lines": "a\nb"} {
-		if _, err := config.ReadSecret(tokenFile(t, text)); err == nil {
-			t.Errorf("%s: accepted", name)
 		}
 	}
 }
@@ -188,7 +210,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("backends: [{name: a, type: contractapi}]\ncontracts: [{name: c}]\n"))
 	f.Add([]byte("onDemand: &a {labels: *a}"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if c, err := config.Parse(text); err == nil && len(c.Backends) == 0 {
+		if c, err := config.Parse(text, driver.Types()); err == nil && len(c.Backends) == 0 {
 			t.Error("accepted without a backend")
 		}
 	})
@@ -199,7 +221,7 @@ func TestAContractPerBucket(t *testing.T) {
 	withContract := func(text string) string {
 		return strings.Replace(valid(t), "contracts:\n", "contracts:\n  - "+text+"\n", 1)
 	}
-	c, err := config.Parse([]byte(withContract("{name: solo, backend: main, perBucket: true}")))
+	c, err := config.Parse([]byte(withContract("{name: solo, backend: main, perBucket: true}")), driver.Types())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +245,7 @@ func TestAContractPerBucket(t *testing.T) {
 		strings.Replace(valid(t), "namePrefix: trial-", "perBucket: true", 1):                   "onDemand.perBucket:",
 		withContract("{name: " + strings.Repeat("s", 50) + ", backend: main, perBucket: true}"): "ids leave room",
 	} {
-		if _, err := config.Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := config.Parse([]byte(text), driver.Types()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
@@ -240,7 +262,7 @@ func TestGuardFaults(t *testing.T) {
       bucketClass: {contract: other, onDelete: empty, lifecycle: "{"}
       bucketAccessClass: {acess: ReadOnly, access: ReadOnly}
 `, 1)
-	_, err := config.Parse([]byte(text))
+	_, err := config.Parse([]byte(text), driver.Types())
 	if err == nil {
 		t.Fatal("accepted")
 	}
@@ -256,15 +278,19 @@ func TestGuardFaults(t *testing.T) {
 }
 
 func TestDrift(t *testing.T) {
-	c, err := config.Parse([]byte(valid(t)))
+	c, err := config.Parse([]byte(valid(t)), driver.Types())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := (config.Drift{Mode: config.DriftOff, Interval: time.Hour, CallsPerSecond: 20}); c.Drift != want {
 		t.Errorf("by default: %+v", c.Drift)
 	}
+	// Helm hands over false where its values say off.
+	if c, err = config.Parse([]byte(strings.Replace(valid(t), "quota: {maxBuckets: 10}", "drift: false", 1)+"drift: {mode: false}\n"), driver.Types()); err != nil || c.Drift.Mode != config.DriftOff || c.Contracts[0].Drift != config.DriftOff {
+		t.Errorf("false is not off: %v", err)
+	}
 	text := strings.Replace(valid(t), "    quota: {maxBuckets: 10}", "    drift: off", 1) + "drift: {mode: repair, interval: 10m, callsPerSecond: 5}\n"
-	if c, err = config.Parse([]byte(text)); err != nil {
+	if c, err = config.Parse([]byte(text), driver.Types()); err != nil {
 		t.Fatal(err)
 	}
 	for contract, want := range map[string]config.DriftMode{"team-a": config.DriftOff, "trial-7": config.DriftRepair, "gone": config.DriftRepair} {
@@ -272,7 +298,7 @@ func TestDrift(t *testing.T) {
 			t.Errorf("%s is in mode %s, want %s", contract, got, want)
 		}
 	}
-	_, err = config.Parse([]byte(strings.NewReplacer("drift: off", "drift: fix", "mode: repair", "mode: no", "10m", "10ms", "callsPerSecond: 5", "callsPerSecond: -1").Replace(text)))
+	_, err = config.Parse([]byte(strings.NewReplacer("drift: off", "drift: fix", "mode: repair", "mode: no", "10m", "10ms", "callsPerSecond: 5", "callsPerSecond: -1").Replace(text)), driver.Types())
 	for _, want := range []string{`contracts[0].drift: "fix" is none of off, report and repair`, `drift.mode: "no"`, "drift.interval: 10ms", "drift.callsPerSecond: -1"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %s", err, want)

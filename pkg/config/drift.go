@@ -1,8 +1,10 @@
 package config
 
 import (
-	"fmt"
+	"cmp"
 	"time"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/settings"
 )
 
 // DriftMode says what is done about what has changed at a service behind the
@@ -19,50 +21,40 @@ const (
 	DriftRepair DriftMode = "repair"
 )
 
+// unquoted is what YAML 1.1, which Helm reads, makes of an off without quotes.
+const unquoted DriftMode = "false"
+
 // Drift says how buckets, keys and contracts are compared with the journal.
 type Drift struct {
-	// Mode is for contracts whose terms say none.
+	// Mode is for contracts whose terms say none; off by default.
 	Mode DriftMode `yaml:"mode"`
-	// Interval is the time in which everything is looked at once.
+	// Interval is the time in which everything is looked at once; 1h by default.
 	Interval time.Duration `yaml:"interval"`
-	// CallsPerSecond bounds the calls that this takes at all services together.
-	CallsPerSecond int `yaml:"callsPerSecond"`
+	// CallsPerSecond bounds the calls that this takes at all services together; 20
+	// by default.
+	CallsPerSecond int `yaml:"callsPerSecond" jsonschema:"minimum=0,maximum=10000"`
 }
-
-const (
-	defaultDriftInterval = time.Hour
-	defaultDriftCalls    = 20
-)
 
 func (d *Drift) setDefaults() {
-	if d.Mode == "" {
+	if d.Mode == "" || d.Mode == unquoted {
 		d.Mode = DriftOff
 	}
-	if d.Interval == 0 {
-		d.Interval = defaultDriftInterval
-	}
-	if d.CallsPerSecond == 0 {
-		d.CallsPerSecond = defaultDriftCalls
-	}
+	d.Interval = cmp.Or(d.Interval, time.Hour)
+	d.CallsPerSecond = cmp.Or(d.CallsPerSecond, 20)
 }
 
-func (d Drift) check() []error {
-	faults := d.Mode.check("drift.mode")
-	if d.Interval < time.Second || d.Interval > 7*24*time.Hour {
-		faults = append(faults, fmt.Errorf("drift.interval: %s is not between 1s and 168h", d.Interval))
-	}
+func (d Drift) check(at settings.Section) {
+	d.Mode.check(at.At("mode"))
+	at.At("interval").Between(d.Interval, time.Second, 7*24*time.Hour)
 	if d.CallsPerSecond < 1 || d.CallsPerSecond > 10_000 {
-		faults = append(faults, fmt.Errorf("drift.callsPerSecond: %d is not between 1 and 10000", d.CallsPerSecond))
+		at.At("callsPerSecond").Faultf("%d is not between 1 and 10000", d.CallsPerSecond)
 	}
-	return faults
 }
 
-func (m DriftMode) check(at string) []error {
-	switch m {
-	case DriftOff, DriftReport, DriftRepair:
-		return nil
+func (m DriftMode) check(at settings.Section) {
+	if m != DriftOff && m != DriftReport && m != DriftRepair {
+		at.Faultf("%q is none of off, report and repair", m)
 	}
-	return []error{fmt.Errorf("%s: %q is none of off, report and repair", at, m)}
 }
 
 // DriftMode returns what is done for a contract. One that the file no longer

@@ -137,12 +137,12 @@ func (r *runner) pass(ctx context.Context, s config.Drift, begin time.Time, afte
 // turn is when in the interval a place has its turn, and phase the place that
 // has its turn then.
 func turn(p journal.Place, interval time.Duration) time.Duration {
-	whole, _ := bits.Mul64(p.At, uint64(interval))
-	return time.Duration(whole)
+	whole, _ := bits.Mul64(p.At, uint64(interval)) //nolint:gosec // an interval is positive
+	return time.Duration(whole)                    //nolint:gosec // less than the interval
 }
 
 func phase(in, interval time.Duration) uint64 {
-	quotient, _ := bits.Div64(uint64(in), 0, uint64(interval))
+	quotient, _ := bits.Div64(uint64(in), 0, uint64(interval)) //nolint:gosec // both are positive
 	return quotient
 }
 

@@ -70,7 +70,7 @@ func checkBackend(ctx context.Context, c *config.Config, b config.Backend, p *pr
 		return nil
 	case err != nil:
 		found(Finding{Backend: b.Name, What: "trial", Skipped: true})
-		return nil
+		return nil //nolint:nilerr // the failure is told
 	}
 	client, err := transport.New(b.Transport())
 	if err != nil {
@@ -89,8 +89,8 @@ func checkBackend(ctx context.Context, c *config.Config, b config.Backend, p *pr
 // first that has none of the driver's contracts yet.
 func trialContract(c *config.Config, b config.Backend) string {
 	name := "trial-" + strings.ToLower(rand.Text()[:12])
-	if b.IAM != nil && b.IAM.CredentialsDir != "" {
-		for _, account := range b.IAM.Accounts() {
+	if s, ok := b.Settings.(interface{ Accounts() []string }); ok {
+		for _, account := range s.Accounts() {
 			if _, listed := c.Terms(account); !listed {
 				return account
 			}

@@ -50,7 +50,10 @@ const lookAgain = 2 * time.Second
 // against it; took hears of that.
 func (l *live) follow(ctx context.Context, file string, check func(*config.Config) error, seen func(outcome), took func(before, now *config.Config)) {
 	log := klog.FromContext(ctx).WithValues("file", file)
-	var last []byte // what has changed since the start is a change too
+	// What has changed since the start is a change too. A text that is refused is
+	// tried again: what is at fault may be a file that it names.
+	var last []byte
+	told := ""
 	for ticker := time.NewTicker(lookAgain); ; {
 		select {
 		case <-ctx.Done():
@@ -62,20 +65,25 @@ func (l *live) follow(ctx context.Context, file string, check func(*config.Confi
 		if err != nil || bytes.Equal(text, last) { // one that is away is just being replaced
 			continue
 		}
-		last = text
-		before := l.current.Load()
-		now, err := config.Parse(text)
+		now, err := config.Parse(text, Types())
 		if err == nil {
 			err = check(now)
 		}
+		if err != nil {
+			if err.Error() != told {
+				told = err.Error()
+				seen(refused)
+				log.Error(err, "The configuration file has changed and is not taken over; the driver goes on with what it had")
+			}
+			continue
+		}
+		last, told = text, ""
+		before := l.current.Load()
 		switch {
-		case err != nil:
-			seen(refused)
-			log.Error(err, "The configuration file has changed and is not taken over; the driver goes on with what it had")
 		case reflect.DeepEqual(before, now):
 		case !reflect.DeepEqual(fixed(before), fixed(now)):
 			seen(nextStart)
-			log.Info("The configuration file has changed in more than contracts, onDemand and drift; start the driver anew to take it over")
+			log.Info("The configuration file has changed in more than contracts, onDemand and drift; restart the driver to take it over")
 		default:
 			l.current.Store(now)
 			seen(taken)

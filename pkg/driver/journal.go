@@ -101,7 +101,7 @@ func (w *writable) EnterIdle(ctx context.Context) (context.Context, func(), erro
 // and closes the journal.
 func (w *writable) Close() error {
 	if w.lease != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout) //nolint:forbidigo // io.Closer has none
 		defer cancel()
 		w.lease.Close(ctx)
 	}

@@ -95,8 +95,7 @@ func In(err error, format string, args ...any) error {
 		return nil
 	}
 	out := Wrap(KindOf(err), err, "%s: %s", fmt.Sprintf(format, args...), err)
-	var f *Error
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*Error](err); ok {
 		out.RetryAfter, out.Final = f.RetryAfter, f.Final
 	}
 	return out

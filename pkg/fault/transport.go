@@ -14,8 +14,7 @@ import (
 // Unanswered reports whether err is about a request to which nobody answered
 // anything, as opposed to an answer that asks for patience or cannot be used.
 func Unanswered(err error) bool {
-	var transport *url.Error // what net/http returns when there is no response
-	if errors.As(err, &transport) {
+	if transport, ok := errors.AsType[*url.Error](err); ok {
 		var refused *Error
 		return !errors.As(transport.Err, &refused)
 	}

@@ -136,9 +136,9 @@ type Lease struct {
 type tenure struct {
 	id       string          // what the Lease names as its holder; never used again
 	why      string          // it could be taken
-	ctx      context.Context // ends when nothing may be sent any more
+	ctx      context.Context //nolint:containedctx // ends when nothing may be sent any more
 	end      context.CancelCauseFunc
-	idle     context.Context // ends as soon as another waits
+	idle     context.Context //nolint:containedctx // ends as soon as another waits
 	endIdle  context.CancelFunc
 	may      func(time.Duration) error
 	until    time.Duration // the end of the right, unless it is renewed; 0 before it begins

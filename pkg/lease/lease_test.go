@@ -567,9 +567,9 @@ func TestClose(t *testing.T) {
 // after its Lease has expired, although it has heard of nothing.
 func TestPaused(t *testing.T) {
 	in(t, func(w *world) {
-		a, b := w.driver("a", nil), (*driver)(nil)
+		a := w.driver("a", nil)
 		call, leave := a.enter(time.Second)
-		b = w.driver("b", nil)
+		b := w.driver("b", nil)
 		synctest.Wait()
 		a.pause()
 		_, leaveB := b.enter(35 * time.Second)

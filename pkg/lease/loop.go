@@ -228,7 +228,7 @@ func (l *Lease) do(ctx context.Context, call string, next *coordinationv1.Lease)
 	case err == nil:
 		l.observe(got, now, call == "get")
 	case f.Kind == fault.Mismatch || f.Kind == fault.NotFound: // another was faster, and may be about to be faster again
-		l.calm = now + 10*time.Millisecond + mathrand.N(40*time.Millisecond)
+		l.calm = now + 10*time.Millisecond + mathrand.N(40*time.Millisecond) //nolint:gosec // chance keeps no secret
 	default:
 		if l.trouble == nil {
 			l.log.Info("The Lease cannot be read or written", "reason", err)

@@ -42,10 +42,10 @@ func identify(c Config) (process, error) {
 	network, networkErr := os.Readlink("/proc/self/ns/net")
 	stat, ok := dir.Sys().(*syscall.Stat_t)
 	if errors.Join(bootErr, networkErr) != nil || !ok {
-		return p, nil
+		return p, nil //nolint:nilerr // without that proof
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %d %d %q %q", host, boot, network, stat.Dev, stat.Ino, c.Namespace, c.Owner))
-	if held, err := net.Listen("unix", "@contract-cosi-driver/"+hex.EncodeToString(sum[:])); err == nil {
+	if held, err := net.Listen("unix", "@contract-cosi-driver/"+hex.EncodeToString(sum[:])); err == nil { //nolint:noctx // it takes no time
 		p.identity, p.letGo = host+"-"+hex.EncodeToString(sum[:5]), func() { _ = held.Close() }
 	}
 	return p, nil

@@ -5,6 +5,7 @@ package lock
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
@@ -43,8 +44,8 @@ func Exclusive(kind string, id fmt.Stringer) Request { return Request{kind + " "
 func (n *Names) Acquire(ctx context.Context, requests ...Request) (release func(), err error) {
 	held := make([]func(), 0, len(requests))
 	release = func() {
-		for i := len(held) - 1; i >= 0; i-- {
-			held[i]()
+		for _, h := range slices.Backward(held) {
+			h()
 		}
 	}
 	for _, r := range requests {

@@ -18,7 +18,8 @@ type Guard struct {
 	Parameters []string `yaml:"parameters,omitempty"`
 	// Required are those that have to be given, by the class or the defaults.
 	Required []string `yaml:"required,omitempty"`
-	// RefusePublic refuses what opens a bucket to the public: see [Bucket.Public].
+	// RefusePublic refuses what opens a bucket to the public: an ACL, a grant or a
+	// policy.
 	RefusePublic bool `yaml:"refusePublic,omitempty"`
 	// Regions are where buckets may be made; none is all of the contract's.
 	Regions []string `yaml:"regions,omitempty"`
@@ -26,13 +27,14 @@ type Guard struct {
 	Modes []cosi.AccessMode `yaml:"modes,omitempty"`
 	// Actions are the S3 actions that keys may have; none is all of their modes.
 	Actions []string `yaml:"actions,omitempty"`
-	// MaxKeyLife is the longest that a key may live, such as 90d; "" is for ever.
-	MaxKeyLife string `yaml:"maxKeyLife,omitempty"`
+	// MaxKeyLife is the longest that a key may live, such as 90d; by default
+	// any time.
+	MaxKeyLife string `yaml:"maxKeyLife,omitempty" jsonschema:"pattern=^([1-9][0-9]*[hd])?$"`
 	// MaxBuckets and MaxKeys are how many there may be of this driver's under
 	// the contract. Unlike the contract's quota they bind the driver alone, so
 	// they hold at a service that has no such bounds.
-	MaxBuckets *int64 `yaml:"maxBuckets,omitempty"`
-	MaxKeys    *int64 `yaml:"maxKeys,omitempty"`
+	MaxBuckets *int64 `yaml:"maxBuckets,omitempty" jsonschema:"minimum=0"`
+	MaxKeys    *int64 `yaml:"maxKeys,omitempty" jsonschema:"minimum=0"`
 }
 
 // Defaults are parameters that a contract lays under its classes.
@@ -79,10 +81,8 @@ func (c Class) Under(defaults, class map[string]string) map[string]string {
 // is none of the guard's regions.
 func (g Guard) Bucket(requested map[string]string, effective Bucket, region string) []string {
 	faults := g.notAllowed(BucketClass, requested)
-	faults = append(faults, g.missing(BucketClass, func(p string) bool {
-		_, in := effective.fields()[p]
-		return in || p == "encryption" && effective.KMSKey != ""
-	})...)
+	fields := effective.fields()
+	faults = append(faults, g.missing(BucketClass, func(p string) bool { return fields[p] != nil })...)
 	if public := effective.Public(); g.RefusePublic && len(public) > 0 {
 		faults = append(faults, fmt.Sprintf("guard.refusePublic: %s makes the bucket public", strings.Join(public, ", ")))
 	}
@@ -121,7 +121,7 @@ func (g Guard) Access(requested, effective map[string]string, access Access, mod
 	return faults
 }
 
-// notAllowed names the parameters that a class may not have. The contract's name
+// notAllowed names the parameters that a class may not have. What it has to give
 // is not one of its choices.
 func (g Guard) notAllowed(c Class, requested map[string]string) []string {
 	if len(g.Parameters) == 0 {
@@ -129,7 +129,7 @@ func (g Guard) notAllowed(c Class, requested map[string]string) []string {
 	}
 	var other []string
 	for _, name := range slices.Sorted(maps.Keys(requested)) {
-		if name != "contract" && !slices.Contains(g.Parameters, name) {
+		if !named(name).Required && !slices.Contains(g.Parameters, name) {
 			other = append(other, name)
 		}
 	}
@@ -142,7 +142,8 @@ func (g Guard) notAllowed(c Class, requested map[string]string) []string {
 func (g Guard) missing(c Class, has func(string) bool) []string {
 	var out []string
 	for _, name := range g.Required {
-		if classOf(name) == c && !has(name) {
+		instead := func(p Parameter) bool { return p.Satisfies == name && has(p.Name) }
+		if named(name).Class == c && !has(name) && !slices.ContainsFunc(Table(), instead) {
 			out = append(out, name)
 		}
 	}
@@ -161,7 +162,7 @@ func (g Guard) Check(d Defaults) []string {
 		names []string
 	}{{"parameters", g.Parameters}, {"required", g.Required}} {
 		for _, name := range list.names {
-			if classOf(name) == "" || name == "contract" {
+			if p := named(name); p.Name == "" || p.Required {
 				fault("guard.%s: %s is no parameter that can be named here", list.at, quote(name))
 			}
 		}
@@ -186,14 +187,14 @@ func (g Guard) Check(d Defaults) []string {
 			fault("guard.%s: %d is negative", name, *most)
 		}
 	}
-	if _, given := d.BucketClass["contract"]; given {
-		fault("defaults.bucketClass: a contract is named by the class")
-	}
-	if _, given := d.BucketClass["onDelete"]; given { // which is also asked of the object that is deleted
-		fault("defaults.bucketClass: onDelete is for the class to say")
-	}
-	if _, given := d.BucketAccessClass["access"]; given { // an API server that writes defaults into classes gives it to each
-		fault("defaults.bucketAccessClass: access is for the class to say; guard.modes bounds it")
+	for _, p := range Table() {
+		at, given := "bucketClass", d.BucketClass
+		if p.Class == BucketAccessClass {
+			at, given = "bucketAccessClass", d.BucketAccessClass
+		}
+		if _, is := given[p.Name]; is && p.NoDefault != "" {
+			fault("defaults.%s: %s", at, p.NoDefault)
+		}
 	}
 	bucket := maps.Clone(d.BucketClass)
 	if bucket == nil {
@@ -209,14 +210,14 @@ func (g Guard) Check(d Defaults) []string {
 	return faults
 }
 
-// classOf is the class of a parameter, "" if there is none. No name is in both.
-func classOf(name string) Class {
-	for _, p := range Table() {
-		if p.Name == name {
-			return p.Class
-		}
+// named is a parameter of either class, none if there is none of the name. No
+// name is in both.
+func named(name string) Parameter {
+	table := Table()
+	if i := slices.IndexFunc(table, func(p Parameter) bool { return p.Name == name }); i >= 0 {
+		return table[i]
 	}
-	return ""
+	return Parameter{}
 }
 
 func join(modes []cosi.AccessMode) string {

@@ -2,11 +2,11 @@
 // BucketAccessClass may say, what it means, and how it is read.
 //
 // The table drives everything that speaks of parameters: parsing, the refusal
-// of unknown keys, the reference in proto-docs/parameters.md, which [Reference]
-// writes, and the admission policies of the chart, which pkg/params/admission
-// writes. A class is written by a platform engineer and read by a
-// machine much later, so every fault of a class is reported at once, with the
-// key it stands at and, for an unknown key, the nearest one there is.
+// of unknown keys, and what test/generate writes from it: the reference in
+// proto-docs/parameters.md and the admission policies of the chart. A class is
+// written by a platform engineer and read by a machine much later, so every
+// fault of a class is reported at once, with the key it stands at and, for an
+// unknown key, the nearest one there is.
 package params
 
 import (
@@ -22,6 +22,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/settings"
 )
 
 // Class is the kind of object a parameter stands in.
@@ -137,6 +138,16 @@ type Parameter struct {
 	Excludes []string
 	// Needs is a parameter that this one is nothing without; "" for none.
 	Needs string
+	// Satisfies is a parameter that need not be given where this one is, though a
+	// guard requires it; "" for none.
+	Satisfies string
+	// Opens are what [Bucket.Public] looks for in the parameter, as data: a value,
+	// or an item of a list, that meets all of them opens the bucket to everybody.
+	// None is of a parameter that opens nothing, or where only the driver can tell.
+	Opens []Rule
+	// NoDefault says why a contract's defaults cannot give the parameter; "" if
+	// they can.
+	NoDefault string
 	// TestedOn are the servers that its tests run on; test/options holds the
 	// table to them.
 	TestedOn []string
@@ -306,7 +317,7 @@ func (t table[T]) parse(in map[string]string, out *T) []error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(in)) {
 		if _, known := t.named[key]; !known {
-			errs = append(errs, unknown(key, slices.Sorted(maps.Keys(t.named))))
+			errs = append(errs, fmt.Errorf("%s is unknown; %s", quote(key), settings.Suggest(key, slices.Sorted(maps.Keys(t.named)))))
 		}
 	}
 	return errs
@@ -324,43 +335,6 @@ func invalid(class Class, errs []error) error {
 		texts = append(texts, fmt.Sprintf("and %d more", more))
 	}
 	return fault.Wrap(fault.InvalidArgument, errors.Join(errs...), "%s parameters: %s", class, strings.Join(texts, "; "))
-}
-
-func unknown(key string, known []string) error {
-	near, distance := "", 0
-	for _, k := range known {
-		if d := editDistance(strings.ToLower(key), strings.ToLower(k)); near == "" || d < distance {
-			near, distance = k, d
-		}
-	}
-	if distance > max(2, len(near)/3) {
-		return fmt.Errorf("%s is unknown; known are %s", quote(key), strings.Join(known, ", "))
-	}
-	return fmt.Errorf("%s is unknown; did you mean %s?", quote(key), near)
-}
-
-// editDistance is the Levenshtein distance of two texts.
-func editDistance(a, b string) int {
-	const most = 64 // a longer key is near to nothing
-	if len(a) > most || len(b) > most {
-		return most
-	}
-	last := make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := range len(a) {
-		diagonal := last[0]
-		last[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, last[j+1] = last[j+1], min(last[j+1]+1, last[j]+1, diagonal+cost)
-		}
-	}
-	return last[len(b)]
 }
 
 // Quoted is how many characters of a value a message shows.

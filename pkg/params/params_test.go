@@ -2,11 +2,8 @@ package params_test
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -15,8 +12,6 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 )
-
-var update = flag.Bool("update", false, "write the reference instead of comparing it")
 
 const policy = `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::${bucket}/*"}]}`
 
@@ -253,23 +248,6 @@ func TestParseAccess(t *testing.T) {
 	}
 }
 
-// The reference in proto-docs is the table; `go test ./pkg/params -update` writes it.
-func TestReference(t *testing.T) {
-	path := filepath.Join("..", "..", "proto-docs", "parameters.md")
-	if *update {
-		if err := os.WriteFile(path, []byte(params.Reference()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	have, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(have) != params.Reference() {
-		t.Errorf("%s is stale; run make generate", path)
-	}
-}
-
 func FuzzParseBucket(f *testing.F) {
 	f.Add("policy", policy)
 	f.Add("tags", "a=b,c=d")
@@ -316,6 +294,22 @@ func FuzzDocuments(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What a row says of other parameters is about parameters of the same class.
+func TestRowsNameRows(t *testing.T) {
+	t.Parallel()
+	class := map[string]params.Class{}
+	for _, p := range params.Table() {
+		class[p.Name] = p.Class
+	}
+	for _, p := range params.Table() {
+		for _, other := range append([]string{p.Needs, p.Satisfies}, p.Excludes...) {
+			if other != "" && class[other] != p.Class {
+				t.Errorf("%s speaks of %s, which is no parameter of %s", p.Name, other, p.Class)
+			}
+		}
+	}
 }
 
 // What comes over the socket may be long, and a message about it is an event's

@@ -1,5 +1,7 @@
 package params
 
+//go:generate go run ../../test/generate ../..
+
 import (
 	"fmt"
 	"slices"
@@ -76,7 +78,7 @@ var bucketTable = newTable(bucketRows())
 func bucketRows() []row[Bucket] {
 	grant := func(name, permission string, list func(*Grants) *[]string) row[Bucket] {
 		return row[Bucket]{
-			Parameter{Name: name, Class: BucketClass, TestedOn: onVersitygw, Type: grantees, Text: "grants " + permission + " on the bucket to others by ACL",
+			Parameter{Name: name, Class: BucketClass, TestedOn: onVersitygw, Type: grantees, Text: "grants " + permission + " on the bucket to others by ACL", Opens: []Rule{{Pattern: `uri=.*`}, {Pattern: `uri="*http://acs\.amazonaws\.com/groups/s3/LogDelivery"*`, Not: true}},
 				Check: Check{List: true, MaxItems: maxGrantees, Rules: []Rule{
 					{Pattern: `(id|uri|emailAddress)="*[^"].*`, Fault: "is not id=…, uri=… or emailAddress=…"},
 				}}},
@@ -97,7 +99,8 @@ func bucketRows() []row[Bucket] {
 	return []row[Bucket]{
 		{
 			Parameter{Name: "contract", Class: BucketClass, TestedOn: onVersitygw, Type: "DNS label", Required: true,
-				Text: "the contract that the bucket is made under, as the driver's configuration names it",
+				Text:      "the contract that the bucket is made under, as the driver's configuration names it",
+				NoDefault: "a contract is named by the class",
 				Check: Check{Rules: []Rule{{
 					Pattern: `[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?`,
 					Fault:   "is not a contract's name: lower-case letters, digits and hyphens",
@@ -134,6 +137,7 @@ func bucketRows() []row[Bucket] {
 			Parameter{Name: "acl", Class: BucketClass, TestedOn: onAll, Type: "`private`, `public-read`, `public-read-write` or `authenticated-read`",
 				Text:     "S3's canned ACL for the bucket; not together with a grant",
 				Check:    Check{OneOf: []string{"private", "public-read", "public-read-write", "authenticated-read"}},
+				Opens:    []Rule{{Pattern: `private`, Not: true}},
 				Excludes: grantNames},
 			func(b *Bucket, v string) error { b.ACL = v; return nil },
 		},
@@ -205,9 +209,10 @@ func bucketRows() []row[Bucket] {
 		},
 		{
 			Parameter{Name: "kmsKey", Class: BucketClass, TestedOn: onFake, Type: "id of a key at the service's key service",
-				Text:     "encryption with this key; in place of `encryption`",
-				Check:    Check{MaxBytes: maxKMSKey, Rules: []Rule{{Pattern: `[!-~]+`, Fault: "is not the id of a key"}}},
-				Excludes: []string{"encryption"}},
+				Text:      "encryption with this key; in place of `encryption`",
+				Satisfies: "encryption",
+				Check:     Check{MaxBytes: maxKMSKey, Rules: []Rule{{Pattern: `[!-~]+`, Fault: "is not the id of a key"}}},
+				Excludes:  []string{"encryption"}},
 			func(b *Bucket, v string) error { b.KMSKey = v; return nil },
 		},
 		{
@@ -242,8 +247,9 @@ func bucketRows() []row[Bucket] {
 		},
 		{
 			Parameter{Name: "onDelete", Class: BucketClass, TestedOn: onVersitygw, Type: "`refuse` or `empty`", Default: "`refuse`",
-				Text:  "what happens when a bucket that still holds objects is deleted: it is refused, or the objects are deleted with it",
-				Check: Check{OneOf: []string{string(Refuse), string(Empty)}}},
+				Text:      "what happens when a bucket that still holds objects is deleted: it is refused, or the objects are deleted with it",
+				NoDefault: "onDelete is for the class to say", // it is also asked of the object that is deleted
+				Check:     Check{OneOf: []string{string(Refuse), string(Empty)}}},
 			func(b *Bucket, v string) error { b.OnDelete = OnDelete(v); return nil },
 		},
 	}
@@ -256,8 +262,10 @@ func accessRows() []row[Access] {
 	return []row[Access]{
 		{
 			Parameter{Name: "access", Class: BucketAccessClass, TestedOn: onVersitygw, Type: "`ReadWrite`, `ReadOnly` or `WriteOnly`", Default: "`ReadWrite`",
-				Text:  "what the key may do with the objects of the bucket; no key may change the bucket itself. In v1alpha2 the BucketAccess asks for a mode, and `ReadOnly` and `WriteOnly` allow no other",
-				Check: Check{OneOf: []string{string(cosi.ReadWrite), string(cosi.ReadOnly), string(cosi.WriteOnly)}}},
+				Text: "what the key may do with the objects of the bucket; no key may change the bucket itself. In v1alpha2 the BucketAccess asks for a mode, and `ReadOnly` and `WriteOnly` allow no other",
+				// An API server that writes defaults into classes gives it to each.
+				NoDefault: "access is for the class to say; guard.modes bounds it",
+				Check:     Check{OneOf: []string{string(cosi.ReadWrite), string(cosi.ReadOnly), string(cosi.WriteOnly)}}},
 			func(a *Access, v string) error { a.Mode = cosi.AccessMode(v); return nil },
 		},
 		{

@@ -157,9 +157,7 @@ func merged(a, b map[string]map[string][]string) map[string]map[string][]string 
 	}
 	out := map[string]map[string][]string{}
 	for _, m := range []map[string]map[string][]string{a, b} {
-		for k, v := range m {
-			out[k] = v
-		}
+		maps.Copy(out, m)
 	}
 	return out
 }

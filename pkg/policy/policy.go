@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -211,9 +212,7 @@ func (d *Document) Empty() bool { return len(d.statements) == 0 }
 // String returns the document as JSON.
 func (d *Document) String() string {
 	members := make(map[string]json.RawMessage, len(d.members)+1)
-	for k, v := range d.members {
-		members[k] = v
-	}
+	maps.Copy(members, d.members)
 	members["Statement"] = encode(d.statements)
 	return string(encode(members))
 }

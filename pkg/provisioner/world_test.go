@@ -57,7 +57,7 @@ const (
 func newWorld(t testing.TB, secrets memory.Secrets, shared bool, seed uint64) *world {
 	w := &world{
 		TB: t, service: memory.New(secrets, shared), store: &memoryStore{index: journal.NewIndex()}, writer: &turns{},
-		rand:  rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // a seed that is printed is what this is for
+		rand:  rand.New(rand.NewPCG(seed, 0)),
 		terms: map[string]config.Terms{team: {Listed: team, Backend: backend, OnLastBucket: config.Keep}},
 	}
 	w.sched = &scheduler{w: w}

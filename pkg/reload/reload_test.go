@@ -5,9 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/reload"
+	"github.com/contract-cosi/contract-cosi-driver/test/poll"
 )
 
 var errNonsense = errors.New("nonsense")
@@ -30,15 +30,6 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-func until(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal(what)
-		}
-	}
-}
-
 func TestFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
@@ -56,9 +47,9 @@ func TestFile(t *testing.T) {
 		t.Fatalf("got %q, %v", f.Get(), err)
 	}
 	write(t, path, "two")
-	until(t, "the change is not seen", func() bool { return f.Get() == "two" })
+	poll.Until(t, "the change is seen", func() bool { return f.Get() == "two" })
 	write(t, path, "nonsense")
-	until(t, "nonsense is not reported", func() bool { _ = f.Get(); return len(heard) == 2 })
+	poll.Until(t, "nonsense is reported", func() bool { _ = f.Get(); return len(heard) == 2 })
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +57,7 @@ func TestFile(t *testing.T) {
 		t.Errorf("the value is lost: %q", f.Get())
 	}
 	write(t, path, "three")
-	until(t, "the end of trouble is not seen", func() bool { return f.Get() == "three" })
+	poll.Until(t, "the end of trouble is seen", func() bool { return f.Get() == "three" })
 	if len(heard) != 3 || heard[0] != nil || !errors.Is(heard[1], errNonsense) || heard[2] != nil {
 		t.Errorf("heard %v, want each change once", heard)
 	}

@@ -38,13 +38,12 @@ func Do(ctx context.Context, do func() error) error {
 		if kind != fault.Unavailable && kind != fault.RateLimited || attempt == attempts || ctx.Err() != nil {
 			return err
 		}
-		pause := wait/2 + rand.N(wait/2)
-		var f *fault.Error
-		if errors.As(err, &f) {
+		pause := wait/2 + rand.N(wait/2) //nolint:gosec // chance keeps no secret
+		f, told := errors.AsType[*fault.Error](err)
+		if told {
 			pause = max(pause, f.RetryAfter)
 		}
-		final := f != nil && f.Final
-		if deadline, ok := ctx.Deadline(); final || pause > patience || ok && time.Until(deadline) <= pause {
+		if deadline, ok := ctx.Deadline(); told && f.Final || pause > patience || ok && time.Until(deadline) <= pause {
 			return err
 		}
 		select {

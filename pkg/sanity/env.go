@@ -153,8 +153,7 @@ func (e *env) refused(ctx context.Context, attempts []attempt, allowed ...codes.
 }
 
 func oneOf(err error, allowed []codes.Code) bool {
-	var none *unanswered
-	if errors.As(err, &none) {
+	if _, ok := errors.AsType[*unanswered](err); ok {
 		return false
 	}
 	for _, c := range allowed {

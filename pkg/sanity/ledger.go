@@ -108,19 +108,19 @@ func (e *env) cleanUp(ctx context.Context) {
 	_, _, open, _ := e.ledger.left()
 	for _, again := range open {
 		if err := again(ctx); codeOf(err) == codes.Unavailable || codeOf(err) == codes.DeadlineExceeded {
-			e.leave("what became of a call is not known: %w", err)
+			e.leavef("what became of a call is not known: %w", err)
 		}
 	}
 	_, accesses, _, _ := e.ledger.left()
 	for _, a := range accesses {
 		if err := e.takeBack(ctx, a); err != nil {
-			e.leave("access %q: %w", a.id, err)
+			e.leavef("access %q: %w", a.id, err)
 		}
 	}
 	buckets, _, _, objects := e.ledger.left()
 	for _, b := range buckets {
 		if err := e.remove(ctx, b, objects[b.id]); err != nil {
-			e.leave("bucket %q: %w", b.id, err)
+			e.leavef("bucket %q: %w", b.id, err)
 		}
 	}
 }
@@ -159,7 +159,7 @@ func (e *env) remove(ctx context.Context, b bucket, objects []string) error {
 	})
 }
 
-func (e *env) leave(format string, args ...any) {
+func (e *env) leavef(format string, args ...any) {
 	e.leftovers = append(e.leftovers, fmt.Sprintf("%s: ", e.number)+fmt.Errorf(format, args...).Error())
 }
 

@@ -173,8 +173,7 @@ func refuses(what string, err error, hidden bool) error {
 
 // denied reports whether the store has refused a key.
 func denied(err error) bool {
-	var api smithy.APIError
-	if errors.As(err, &api) {
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		switch api.ErrorCode() {
 		case "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AllAccessDisabled", "AccountProblem", "InvalidAccessKey", "InvalidToken":
 			return true
@@ -185,8 +184,7 @@ func denied(err error) bool {
 }
 
 func httpStatus(err error) int {
-	var response *smithyhttp.ResponseError
-	if errors.As(err, &response) {
+	if response, ok := errors.AsType[*smithyhttp.ResponseError](err); ok {
 		return response.HTTPStatusCode()
 	}
 	return 0

@@ -2,6 +2,7 @@ package sanity_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -103,11 +104,11 @@ func short(r sanity.Result) string {
 // However a run ends, it takes away what it has made.
 func TestInterruptedRunCleansUp(t *testing.T) {
 	t.Parallel()
-	for _, after := range []time.Duration{2, 5, 10, 20, 40, 80, 160} {
-		t.Run((after * time.Millisecond).String(), func(t *testing.T) {
+	for _, after := range []int{2, 5, 10, 20, 40, 80, 160} {
+		t.Run(fmt.Sprintf("%dms", after), func(t *testing.T) {
 			t.Parallel()
 			d := start(t, both)
-			ctx, cancel := context.WithTimeout(t.Context(), after*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(after)*time.Millisecond)
 			defer cancel()
 			report, err := sanity.Run(ctx, config(d))
 			if left := d.Left(); len(left) > 0 {

@@ -188,7 +188,7 @@ func (c *v1alpha1Client) overlong(name string, b bucket, a accessRequest) (creat
 		c.tryDelete("with an id of 4096 bytes", longName),
 		c.tryGrant("with a bucket_id of 4096 bytes", a, func(r *grant) { r.BucketId = longName }),
 		c.tryGrant("with a name of 4096 bytes", a, func(r *grant) { r.Name = longName }),
-		c.tryGrant("with a parameter of 64 KiB", a, func(r *grant) { r.Parameters = withLong(r.Parameters) }),
+		c.tryGrant("with a parameter of 64 KiB", a, func(r *grant) { r.Parameters = withLong(r.GetParameters()) }),
 		c.tryRevoke("with an account_id of 4096 bytes", b.id, longName),
 	}
 }
@@ -212,7 +212,7 @@ func (c *v1alpha1Client) serviceAccount(a accessRequest) accessRequest {
 var longName = strings.Repeat("a", 4096)
 
 // foreignIDs are shaped as other drivers shape theirs, or as nobody would.
-var foreignIDs = []string{"no-such", "region/label/false", "a:b:%2Fc", "a.b.c.d", "../../etc", "{}", "日本", "' OR 1=1"}
+var foreignIDs = []string{"no-such", "region/label/false", "a:b:%2Fc", "a.b.c.d", "../../etc", "{}", "日本", "' OR 1=1"} //nolint:gosmopolitan // not an alphabet of ids
 
 func withLong(parameters map[string]string) map[string]string {
 	out := maps.Clone(parameters)

@@ -305,7 +305,7 @@ func (c *v1alpha2Client) overlong(name string, b bucket, a accessRequest) (creat
 		c.tryDelete("with an id of 4096 bytes", longName),
 		c.tryGrant("with an account_name of 4096 bytes", a, func(r *grant) { r.AccountName = longName }),
 		c.tryGrant("with a bucket_id of 4096 bytes", a, func(r *grant) { r.Buckets[0].BucketId = longName }),
-		c.tryGrant("with a parameter of 64 KiB", a, func(r *grant) { r.Parameters = withLong(r.Parameters) }),
+		c.tryGrant("with a parameter of 64 KiB", a, func(r *grant) { r.Parameters = withLong(r.GetParameters()) }),
 		c.tryRevoke("with an account_id of 4096 bytes", access{accessRequest: a, id: longName}, func(*pb.DriverRevokeBucketAccessRequest) {}),
 	}
 }

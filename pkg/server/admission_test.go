@@ -22,6 +22,7 @@ import (
 	cosipb "github.com/contract-cosi/contract-cosi-driver/pkg/cosipb/v1alpha2"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
+	"github.com/contract-cosi/contract-cosi-driver/test/poll"
 )
 
 // provisioner makes buckets of contract "slow" only when it is let, and those of
@@ -66,7 +67,7 @@ func provision(t *testing.T, timeout time.Duration) (*provisioner, *grpc.ClientC
 	t.Cleanup(func() {
 		_ = conn.Close()
 		cancel()
-		<-ended
+		_ = <-ended // it was closed
 	})
 	return p, conn
 }
@@ -97,7 +98,7 @@ func TestOneContractsFlood(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "a flood", func() bool { return p.underWay.Load() > 0 && full.Load() > 0 })
+	poll.Until(t, "a flood", func() bool { return p.underWay.Load() > 0 && full.Load() > 0 })
 	for i := range 100 {
 		if err := create(t.Context(), fmt.Sprint("team-", i%3)); err != nil {
 			t.Fatalf("a neighbour's call %d: %v", i, err)
@@ -141,7 +142,7 @@ func TestWaitsInItsDeadline(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "refusals", func() bool { return refused.Load() == flood-places })
+	poll.Until(t, "refusals", func() bool { return refused.Load() == flood-places })
 	close(p.let)
 	all.Wait()
 	if n := refused.Load(); n != flood-places {

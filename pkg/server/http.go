@@ -106,7 +106,7 @@ func ServeHTTP(ctx context.Context, stop func(), address string, handler http.Ha
 		ended <- nil
 		return "", ended, nil
 	}
-	listener, err := net.Listen("tcp", address)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return "", nil, fmt.Errorf("http endpoint: %w", err)
 	}

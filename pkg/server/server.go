@@ -153,8 +153,8 @@ func (i interceptor) recover(ctx context.Context, req any, _ *grpc.UnaryServerIn
 	return handle(ctx, req)
 }
 
-// The health service's names: "" says that the process answers, ReadyService
-// that it could serve a call now.
+// ReadyService is the name by which the health service says whether a call could
+// be served now; by "" it says that the process answers.
 const ReadyService = "ready"
 
 // ReasonHeader carries why ReadyService is not serving.

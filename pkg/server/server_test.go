@@ -34,6 +34,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
+	"github.com/contract-cosi/contract-cosi-driver/test/poll"
 )
 
 // patience is how long a test waits for what must happen. It is long, since
@@ -50,15 +51,6 @@ func shortDir(t *testing.T) string {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
-}
-
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !condition(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: did not happen within %s", what, patience)
-		}
-	}
 }
 
 // receive fails the test, instead of hanging it, when nothing comes.
@@ -678,7 +670,7 @@ func TestServeWaitsForACallUnderWay(t *testing.T) {
 	answered := s.call(t)
 	receive(t, "start of the call", started)
 	s.stop()
-	eventually(t, "no new connections", func() bool {
+	poll.Until(t, "no new connections", func() bool {
 		conn, err := net.Dial("unix", s.path)
 		if err == nil {
 			_ = conn.Close()

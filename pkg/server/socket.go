@@ -60,11 +60,11 @@ func (s Socket) Listen(ctx context.Context) (net.Listener, error) {
 	if err := flock(ctx, directory); err != nil {
 		return nil, fmt.Errorf("endpoint %s: its directory is locked by another process (%w)", s.Endpoint, err)
 	}
-	if err := s.clear(path); err != nil {
+	if err := s.clear(ctx, path); err != nil {
 		return nil, err
 	}
 	old := syscall.Umask(0o777) // nobody connects before the mode is set
-	listener, err := net.Listen("unix", path)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
 	syscall.Umask(old)
 	if err != nil {
 		return nil, fmt.Errorf("endpoint %s: %w", s.Endpoint, err)
@@ -107,7 +107,7 @@ func (s Socket) gid() (int, error) {
 
 // clear removes a stale socket. Only a refused connection proves that nobody
 // is there; a file that is no socket is not ours to remove.
-func (s Socket) clear(path string) error {
+func (s Socket) clear(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -118,7 +118,7 @@ func (s Socket) clear(path string) error {
 	if info.Mode().Type() != fs.ModeSocket {
 		return fmt.Errorf("endpoint %s: there is a file that is not a socket; remove it or choose another path", s.Endpoint)
 	}
-	conn, err := net.DialTimeout("unix", path, time.Second)
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
 	if err == nil {
 		_ = conn.Close()
 		return fmt.Errorf("endpoint %s: another process is listening there; stop it or choose another path", s.Endpoint)

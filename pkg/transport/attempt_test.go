@@ -53,7 +53,7 @@ func played(t *testing.T, answer http.HandlerFunc, test func(t *testing.T, c *ht
 		test(t, c, asked)
 		c.CloseIdleConnections()
 		close(network)
-		<-ended
+		_ = <-ended // it was closed
 		_ = s.Close()
 		time.Sleep(3 * time.Hour) // until the service has noticed
 	})

@@ -26,7 +26,7 @@ const (
 func Speaking(api API, c *http.Client) *http.Client {
 	out := *c
 	if out.Transport == nil { // http.DefaultClient
-		out = *Bounded(http.DefaultTransport)
+		out = *Bounded(http.DefaultTransport) //nolint:forbidigo // it is bounded here
 	}
 	out.Transport = over{out.Transport, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 		answer, err := next.RoundTrip(r)

@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"reflect"
 	"sync"
 	"time"
 
@@ -24,27 +25,33 @@ import (
 )
 
 // Config says how a backend is reached. The zero Config trusts the system's
-// CAs and asks the environment for a proxy.
+// CAs and asks the environment for a proxy. It is the section connection of the
+// driver's configuration.
 type Config struct {
 	// CAFile holds the CAs, as PEM, that are trusted instead of the system's.
-	CAFile string
-	// ClientCertFile and ClientKeyFile hold what the driver shows of itself.
-	ClientCertFile, ClientKeyFile string
-	// Proxy is the address of an HTTP proxy; "" leaves it to the environment.
-	Proxy string
-	// ConnectTimeout bounds the making of a connection, and its handshake.
-	ConnectTimeout time.Duration
-	// AnswerTimeout is how long a request may remain without an answer, at most
-	// [AttemptTimeout].
-	AnswerTimeout time.Duration
+	CAFile string `yaml:"caFile,omitempty"`
+	// ClientCertFile and ClientKeyFile hold the certificate that the driver shows.
+	ClientCertFile string `yaml:"clientCertFile,omitempty"`
+	ClientKeyFile  string `yaml:"clientKeyFile,omitempty"`
+	// Proxy is the address of an HTTP proxy; by default the environment says it.
+	Proxy string `yaml:"proxy,omitempty"`
+	// ConnectTimeout bounds the making of a connection, and its handshake; 5s by
+	// default.
+	ConnectTimeout time.Duration `yaml:"connectTimeout,omitempty"`
+	// AnswerTimeout is how long a request may remain without an answer; 20s by
+	// default, and at most.
+	AnswerTimeout time.Duration `yaml:"answerTimeout,omitempty"`
 	// Allowed are the addresses that requests may go to; zero is all.
-	Allowed Allowed
-	// SkipVerify takes any certificate for the service's.
-	SkipVerify bool
+	Allowed Allowed `yaml:"-"`
+	// SkipVerify takes any certificate for the service's. For tests.
+	SkipVerify bool `yaml:"insecureSkipVerify,omitempty"`
 	// Changed hears of files that were read again, and once of one that cannot
 	// be used; it may be nil.
-	Changed func(error)
+	Changed func(error) `yaml:"-"`
 }
+
+// IsZero tells YAML's encoder that there is nothing to write.
+func (c Config) IsZero() bool { return reflect.ValueOf(c).IsZero() }
 
 // What holds where the configuration says nothing.
 const (
@@ -79,7 +86,7 @@ func New(c Config) (*http.Client, error) {
 	if c.ClientCertFile != "" {
 		files = append(files, c.ClientCertFile, c.ClientKeyFile)
 	}
-	trust, err := reload.Open(c.Changed, func(texts [][]byte) (*tls.Config, error) { return c.tls(texts) }, files...)
+	trust, err := reload.Open(c.Changed, c.tls, files...)
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
+	"github.com/contract-cosi/contract-cosi-driver/test/poll"
 )
 
 func must(t *testing.T, err error) {
@@ -129,11 +130,7 @@ func get(c *http.Client, url string) (string, error) {
 
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal(what)
-		}
-	}
+	poll.Until(t, what, done)
 }
 
 func TestCertificatesAreVerified(t *testing.T) {

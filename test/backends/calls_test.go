@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
+	"github.com/contract-cosi/contract-cosi-driver/test/poll"
 )
 
 var update = flag.Bool("update", false, "write the table of calls")
@@ -48,12 +48,7 @@ func TestCalls(t *testing.T) {
 // answered.
 func (r *running) acknowledged() {
 	r.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if slices.ContainsFunc(r.api.Calls(), func(call string) bool { return strings.HasSuffix(call, "/acknowledgement") }) {
-			return
-		}
-		if time.Now().After(deadline) {
-			r.Fatal("the key was not acknowledged")
-		}
-	}
+	poll.Until(r, "an acknowledged key", func() bool {
+		return slices.ContainsFunc(r.api.Calls(), func(call string) bool { return strings.HasSuffix(call, "/acknowledgement") })
+	})
 }

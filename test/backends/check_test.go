@@ -18,7 +18,7 @@ func check(t *testing.T, text string, try bool) []driver.Finding {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	must(t, os.WriteFile(file, []byte(text), 0o600))
-	c, err := config.Load(file)
+	c, err := config.Load(file, driver.Types())
 	must(t, err)
 	var out []driver.Finding
 	must(t, driver.Check(context.WithoutCancel(t.Context()), c, try, func(f driver.Finding) { out = append(out, f) }))

@@ -3,7 +3,8 @@ package backends
 import (
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/contract-cosi/contract-cosi-driver/test/poll"
 )
 
 // A key that somebody stops at the service is seen without any call of a
@@ -46,9 +47,5 @@ func TestDriftOfAKey(t *testing.T) {
 // until waits for something.
 func (r *running) until(what string, so func() bool) {
 	r.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !so(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			r.Fatalf("after 30 s there is no %s", what)
-		}
-	}
+	poll.Until(r, what, so)
 }

@@ -341,7 +341,7 @@ func TestWrongCredentials(t *testing.T) {
 			if time.Now().After(deadline) {
 				t.Fatalf("the credentials were mended: %v", err)
 			}
-			time.Sleep(50 * time.Millisecond)
+			time.Sleep(50 * time.Millisecond) //nolint:forbidigo // as a sidecar pauses
 		}
 		must(t, again(l.delete))
 	})

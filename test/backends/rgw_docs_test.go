@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/settings"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
 
@@ -42,7 +42,7 @@ func TestRGWDocument(t *testing.T) {
 	}
 	must(t, json.Unmarshal([]byte(out), &user))
 	credentials := filepath.Join(t.TempDir(), "rgw")
-	shown, err := config.ParseKeyPair([]byte(block("ini")))
+	shown, err := settings.ParseKeyPair([]byte(block("ini")))
 	must(t, err)
 	must(t, os.WriteFile(credentials, fmt.Appendf(nil, "aws_access_key_id = %s\naws_secret_access_key = %s\n", user.Keys[0].Access, user.Keys[0].Secret), 0o600))
 	if len(shown.AccessKeyID) != len(user.Keys[0].Access) {

@@ -325,16 +325,16 @@ func TestRGWForeignUsers(t *testing.T) {
 	e := sign(t, "us-east-1")
 	b := e.bucket()
 	name, slot := label("t"), label("s")
-	make := func(contract, slot string) {
+	foreign := func(contract, slot string) {
 		uid := tenantOf(contract) + "$" + slot
 		_, err := ceph.Admin(e.Context(), "user", "create", "--uid", uid, "--display-name", "somebody", "--access-key", label("ak"), "--secret-key", "s")
 		e.must(err)
 		e.Cleanup(func() { _, _ = ceph.Admin(context.WithoutCancel(e.Context()), "user", "rm", "--uid", uid) })
 	}
-	make(name, cosi.ContractSlot)
+	foreign(name, cosi.ContractSlot)
 	_, err := e.provider.EnsureContract(e.Context(), contract.Spec{Name: name, Owner: owner})
 	e.kind("a contract's user that somebody else made", err, fault.Conflict)
-	make(e.name, slot)
+	foreign(e.name, slot)
 	scope := scopeOf(cosi.ReadWrite, b, "")
 	_, err = e.provider.IssueKey(e.Context(), contract.IssueKeyRequest{Contract: e.name, Slot: slot, Scope: &scope, Proposed: propose()})
 	e.kind("an access's user that somebody else made", err, fault.Conflict)

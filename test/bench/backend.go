@@ -44,7 +44,7 @@ func runBackend(ctx context.Context, out io.Writer, o options) error {
 	if err != nil {
 		return err
 	}
-	c, err := config.Load(file)
+	c, err := config.Load(file, cosidriver.Types())
 	if err != nil {
 		return err
 	}

@@ -124,7 +124,7 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	if r.StartMS, err = starts(ctx, b, dir, config); err != nil {
 		return err
 	}
-	progress(out, "start to first DriverGetInfo: %.0f ms", r.StartMS)
+	progressf(out, "start to first DriverGetInfo: %.0f ms", r.StartMS)
 	driver, err := harness.StartDriver(ctx, b, dir, config)
 	if err != nil {
 		return err
@@ -186,7 +186,7 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	return err
 }
 
-func progress(w io.Writer, format string, args ...any) {
+func progressf(w io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, "%s  "+format+"\n", append([]any{time.Now().Format("15:04:05")}, args...)...)
 }
 
@@ -452,7 +452,7 @@ func (r *results) measureSecrets(ctx context.Context, out io.Writer, b harness.B
 			}
 		}
 	}
-	progress(out, "journal in Secrets: %.0f grants a second at concurrency %d", s.Rates["grant"], parallelism)
+	progressf(out, "journal in Secrets: %.0f grants a second at concurrency %d", s.Rates["grant"], parallelism)
 	return nil
 }
 
@@ -500,7 +500,7 @@ func (r *results) measureSerial(ctx context.Context, out io.Writer, d, f side, n
 		sum[1] += r.SerialFloorMS[op]
 	}
 	r.SerialRatio = sum[0] / sum[1]
-	progress(out, "concurrency 1: %.2f ms a cycle, floor %.2f ms", sum[0], sum[1])
+	progressf(out, "concurrency 1: %.2f ms a cycle, floor %.2f ms", sum[0], sum[1])
 	return nil
 }
 
@@ -518,7 +518,7 @@ func (r *results) measureParallel(ctx context.Context, out io.Writer, d, f side,
 	}
 	r.ParallelDriver, r.ParallelFloor = middle(rates[0]), middle(rates[1])
 	r.ParallelRatio = r.ParallelDriver / r.ParallelFloor
-	progress(out, "concurrency %d: %.0f cycles a second, floor %.0f", parallelism, r.ParallelDriver, r.ParallelFloor)
+	progressf(out, "concurrency %d: %.0f cycles a second, floor %.0f", parallelism, r.ParallelDriver, r.ParallelFloor)
 	return nil
 }
 
@@ -564,7 +564,7 @@ func (r *results) measureLive(ctx context.Context, out io.Writer, d *driven, f *
 	r.RatioFirst, r.RatioLast = ratio(0, last), ratio(n-last, n)
 	r.Growth = r.RatioLast / r.RatioFirst
 	r.ServiceGrowth = median(service[n-last:]) / median(service[:last])
-	progress(out, "%d live: ratio %.2f at first, %.2f at last", n, r.RatioFirst, r.RatioLast)
+	progressf(out, "%d live: ratio %.2f at first, %.2f at last", n, r.RatioFirst, r.RatioLast)
 	return nil
 }
 

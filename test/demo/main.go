@@ -103,7 +103,7 @@ func (d *demo) start(life, ctx context.Context, b harness.Binaries, backend stri
 	if err != nil {
 		return err
 	}
-	c, err := config.Load(file)
+	c, err := config.Load(file, driver.Types())
 	if err != nil {
 		return err
 	}

@@ -127,7 +127,7 @@ func mustRender(t *testing.T, v values) map[string]string {
 // documents are the objects of a text, each as its own YAML.
 func documents(text string) []string {
 	var out []string
-	for _, d := range strings.Split("\n"+text, "\n---\n") {
+	for d := range strings.SplitSeq("\n"+text, "\n---\n") {
 		if kindOf(d) != "" {
 			out = append(out, strings.TrimLeft(d, "\n"))
 		}

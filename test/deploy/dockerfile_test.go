@@ -116,11 +116,13 @@ func checkCommand(t *testing.T, s instructions.Stage, c instructions.Command) {
 
 // checkTarget: an image runs one program as nobody, and is only copied into.
 func checkTarget(t *testing.T, s instructions.Stage) {
-	var user, entrypoint string
+	var user, entrypoint, license string
 	for _, c := range s.Commands {
 		switch c := c.(type) {
 		case *instructions.RunCommand:
 			t.Errorf("target %s runs %v; its base has no shell", s.Name, c.CmdLine)
+		case *instructions.LabelCommand:
+			license = strings.Trim(c.Labels[0].Value, `"`)
 		case *instructions.UserCommand:
 			user = c.User
 		case *instructions.EntrypointCommand:
@@ -132,6 +134,9 @@ func checkTarget(t *testing.T, s instructions.Stage) {
 	}
 	if user != "65532:65532" || entrypoint == "" {
 		t.Errorf("target %s runs %q as %q", s.Name, entrypoint, user)
+	}
+	if license != "Apache-2.0" {
+		t.Errorf("target %s is under license %q", s.Name, license)
 	}
 }
 

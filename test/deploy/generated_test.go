@@ -1,5 +1,7 @@
 package deploy
 
+//go:generate go test . -run TestGenerated|TestGuideQuotes -update
+
 import (
 	"encoding/json"
 	"fmt"
@@ -11,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/invopop/jsonschema"
 	"go.yaml.in/yaml/v3"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
@@ -28,7 +31,12 @@ func variants() map[string]values {
 
 // Everything under deploy that is written by a machine.
 func TestGenerated(t *testing.T) {
-	want := map[string]string{chartDir + "/README.md": chartReadme(t)}
+	want := map[string]string{
+		chartDir + "/README.md":             chartReadme(t),
+		chartDir + "/values.schema.json":    chartSchema(t),
+		root + "/deploy/config.schema.json": indented(t, configSchema(t), "") + "\n",
+		root + "/deploy/configuration.md":   configuration(t),
+	}
 	dir := root + "/deploy/manifests"
 	for name, v := range variants() {
 		for file, text := range manifests(t, v) {
@@ -134,7 +142,7 @@ func TestSchema(t *testing.T) {
 			t.Errorf("%s is in values.yaml and not in values.schema.json", at)
 		}
 	}
-	walk("", map[string]any(loadChart(t).Values))
+	walk("", loadChart(t).Values)
 }
 
 func TestLint(t *testing.T) {
@@ -157,22 +165,18 @@ func valueRows(t *testing.T) []valueRow {
 	type node struct {
 		Ref         string          `json:"$ref"`
 		Type        string          `json:"type"`
-		Enum        []string        `json:"enum"`
+		Enum        []any           `json:"enum"`
 		Description string          `json:"description"`
 		Properties  map[string]node `json:"properties"`
 	}
-	text, err := os.ReadFile(chartDir + "/values.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var top node
-	if err := json.Unmarshal(text, &top); err != nil {
+	if err := json.Unmarshal([]byte(chartSchema(t)), &top); err != nil {
 		t.Fatal(err)
 	}
 	var rows []valueRow
 	var walk func(at string, n node, def any)
 	walk = func(at string, n node, def any) {
-		if len(n.Properties) > 0 {
+		if len(n.Properties) > 0 && (!strings.HasPrefix(at, "config.") || at == "config.driver") { // the rest has a page of its own
 			below, _ := def.(map[string]any)
 			for _, key := range slices.Sorted(maps.Keys(n.Properties)) {
 				walk(strings.TrimPrefix(at+"."+key, "."), n.Properties[key], below[key])
@@ -182,7 +186,7 @@ func valueRows(t *testing.T) []valueRow {
 		kind := n.Type
 		switch {
 		case len(n.Enum) > 0:
-			kind = "`" + strings.Join(n.Enum, "`, `") + "`"
+			kind = words(n.Enum)
 		case strings.HasSuffix(n.Ref, "/resources"):
 			kind = "object"
 		case n.Ref != "":
@@ -196,9 +200,10 @@ func valueRows(t *testing.T) []valueRow {
 			}
 			shown = "`" + string(encoded) + "`"
 		}
-		rows = append(rows, valueRow{at, kind, shown, n.Description})
+		text := meaning(at[strings.LastIndex(at, ".")+1:], &jsonschema.Schema{Description: n.Description})
+		rows = append(rows, valueRow{at, kind, shown, text})
 	}
-	walk("", top, map[string]any(loadChart(t).Values))
+	walk("", top, loadChart(t).Values)
 	return rows
 }
 
@@ -209,7 +214,7 @@ func chartReadme(t *testing.T) string {
 
 <!-- Written by ` + "`make generate`" + ` from values.schema.json, values.yaml and templates/rbac.yaml; edit those. -->
 
-What to do with it is in the [guide](../README.md).
+What to do with it is in the [guide](../README.md), and what stands below ` + "`config`" + ` in [configuration.md](../configuration.md).
 
 ## Values
 
@@ -217,7 +222,7 @@ What to do with it is in the [guide](../README.md).
 |---|---|---|---|
 `)
 	for _, r := range valueRows(t) {
-		if r.path != "global" {
+		if r.path != "global" && r.path != "config.journal" {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", r.path, r.kind, r.def, r.text)
 		}
 	}
@@ -239,6 +244,17 @@ driver has no account.
 }
 
 type permission struct{ kind, of, verb, resource, reason string }
+
+// words are values as a table shows them.
+func words(values []any) string {
+	var out []string
+	for _, v := range values {
+		if v != false { // which stands for an off
+			out = append(out, fmt.Sprintf("`%v`", v))
+		}
+	}
+	return strings.Join(out, ", ")
+}
 
 // permissions are the verbs of rendered roles, each with the comment beside it.
 func permissions(t *testing.T, text string) []permission {

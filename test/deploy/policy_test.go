@@ -1,6 +1,8 @@
 package deploy
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,12 +94,7 @@ func (p policy) asked(c change) bool {
 }
 
 func contains[T comparable](list []T, v T) bool {
-	for _, x := range list {
-		if x == v {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(list, v)
 }
 
 // decide returns the texts with which the policy refuses a change.
@@ -142,9 +139,7 @@ const driverName = "contract.cosi.example.com"
 func class(version, kind, name string, fields map[string]any) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{}}
 	if version == "v1alpha1" {
-		for key, value := range fields {
-			o.Object[key] = value
-		}
+		maps.Copy(o.Object, fields)
 	} else {
 		o.Object["spec"] = fields
 	}

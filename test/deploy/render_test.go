@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/driver"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
 )
 
@@ -413,10 +414,16 @@ func TestConfiguration(t *testing.T) {
 		if name != "file" {
 			text = strings.Replace(text, "\n  secrets:\n    namespace: "+namespace, "\n  file: /journal", 1)
 		}
-		if _, err := config.Parse([]byte(text)); err != nil {
+		if err := refused(text); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// refused says why the driver does not take a configuration.
+func refused(text string) error {
+	_, err := config.Parse([]byte(text), driver.Types())
+	return err
 }
 
 func volume(d appsv1.Deployment, name string) corev1.Volume {
@@ -475,6 +482,17 @@ func TestRefused(t *testing.T) {
 		"two pods, one file":     {with(minimal(), "journal.persistentVolumeClaim", "x"), "set replicas to 1"},
 		"a journal of its own":   {with(minimal(), "config.journal", values{"file": "/x"}), "config.journal is written by the chart"},
 		"two configurations":     {values{"configSecret": "x", "evaluation": values{"enabled": true}}, "exclude each other"},
+		"no contract":            {with(minimal(), "config.contracts", []any{}), "config.contracts is empty"},
+		"unknown key":            {with(minimal(), "config.drfit", values{}), "/config'"},
+		"unknown key of a quota": {with(minimal(), "config.contracts", []any{values{"name": "a", "backend": "main", "quota": values{"maxBucket": 1}}}), "/config/contracts/0/quota"},
+		"unknown type":           {with(minimal(), "config.backends", []any{values{"name": "main", "type": "contractAPI"}}), "/config/backends/0/type"},
+		"no section":             {with(minimal(), "config.backends", []any{values{"name": "main", "type": "iam"}}), "'iam'"},
+		"another's section": {with(minimal(), "config.backends", []any{values{"name": "main", "type": "contractapi",
+			"contractapi": values{"url": "https://c", "tokenFile": "/t"}, "iam": values{}}}), "'iam'"},
+		"a contract's backend":   {with(minimal(), "config.contracts", []any{values{"name": "a", "backend": "mian"}}), `config.contracts[0].backend: "mian" is not in config.backends; known are main`},
+		"backend on demand":      {with(minimal(), "config.onDemand", values{"backend": "mian"}), `config.onDemand.backend: "mian" is not in config.backends; known are main`},
+		"not the evaluation's":   {values{"evaluation": values{"enabled": true}, "config": values{"onDemand": values{"backend": "main"}}}, "known are evaluation"},
+		"unknown default":        {with(minimal(), "config.onDemand", values{"backend": "main", "defaults": values{"bucketClass": values{"vrsioning": "Enabled"}}}), "/config/onDemand/defaults/bucketClass"},
 		"a credential with dots": {with(minimal(), "credentials", []any{"a.b"}), "credentials"},
 	} {
 		if _, err := render(t, c.values); err == nil || !strings.Contains(err.Error(), c.says) {

@@ -6,6 +6,8 @@
 // writes what is generated, and the output of commands that has changed.
 package docs
 
+//go:generate go test . -run TestDescriptorSet -update
+
 import (
 	"flag"
 	"os"
@@ -17,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/driver"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
@@ -57,7 +60,7 @@ func TestConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := strings.Replace(block(t, text, "yaml"), "/etc/contract-cosi-driver/token", token, 1)
-	if _, err := config.Parse([]byte(shown)); err != nil {
+	if _, err := config.Parse([]byte(shown), driver.Types()); err != nil {
 		t.Error(err)
 	}
 	// The other place of the journal is shown in a block of its own.
@@ -65,7 +68,7 @@ func TestConfiguration(t *testing.T) {
 	before, after, _ := strings.Cut(shown, "journal:\n")
 	_, after, _ = strings.Cut(after, "backends:\n")
 	elsewhere := before + strings.Replace(block(t, rest, "yaml"), "/etc/contract-cosi-driver/kubeconfig", token, 1) + "\nbackends:\n" + after
-	if c, err := config.Parse([]byte(elsewhere)); err != nil || c.Journal.Secrets == nil {
+	if c, err := config.Parse([]byte(elsewhere), driver.Types()); err != nil || c.Journal.Secrets == nil {
 		t.Errorf("the journal in Secrets: %v", err)
 	}
 }

@@ -33,7 +33,7 @@ var versions = map[string]struct {
 
 var (
 	heading = regexp.MustCompile(`(?m)^## (.+)$`)
-	codeRow = regexp.MustCompile("(?m)^\\| ([A-Z][A-Za-z]+) \\|")
+	codeRow = regexp.MustCompile(`(?m)^\| ([A-Z][A-Za-z]+) \|`)
 	field   = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|")
 )
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/rgw"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/driver"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
@@ -39,7 +40,7 @@ func services(t *testing.T) (path, text string, configurations []*config.Config)
 		if !strings.Contains(block, "contracts:") {
 			block += "onDemand: {backend: " + regexp.MustCompile(`name: (\S+)`).FindStringSubmatch(block)[1] + "}\n"
 		}
-		c, err := config.Parse([]byte("driver: {name: d.example.com, owner: o}\njournal: {file: /j}\n" + block))
+		c, err := config.Parse([]byte("driver: {name: d.example.com, owner: o}\njournal: {file: /j}\n"+block), driver.Types())
 		if err != nil {
 			t.Fatalf("%s\n%v", m[1], err)
 		}
@@ -61,7 +62,8 @@ func TestStorageServices(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		if is := services[b.Name].Capabilities().MaxKeysPerSlot > 0; b.RGW != nil && is != b.RGW.Accounts {
+		gateway, _ := b.Settings.(*rgw.Settings)
+		if is := services[b.Name].Capabilities().MaxKeysPerSlot > 0; gateway != nil && is != gateway.Accounts {
 			t.Errorf("backend %s is served by accounts: %v", b.Name, is)
 		}
 	}

@@ -43,7 +43,7 @@ func (s *scenario) must(err error) {
 	}
 }
 
-func (s *scenario) note(format string, args ...any) {
+func (s *scenario) note(format string, args ...any) { //nolint:goprintffuncname // every scenario calls it
 	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
 

@@ -3,6 +3,7 @@ package harness
 import (
 	"bytes"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -45,9 +46,9 @@ type Line struct {
 }
 
 // Proxy returns the address of a proxy to target. In what the target answers,
-// old is replaced by new: so an address that a service announces leads through
+// from is replaced by into: so an address that a service announces leads through
 // a proxy too.
-func (l *Line) Proxy(t testing.TB, target, old, new string) string {
+func (l *Line) Proxy(t testing.TB, target, from, into string) string {
 	t.Helper()
 	to, err := url.Parse(target)
 	if err != nil {
@@ -82,12 +83,10 @@ func (l *Line) Proxy(t testing.TB, target, old, new string) string {
 		if fate == LoseAnswer {
 			lose()
 		}
-		for name, values := range answer.Header {
-			w.Header()[name] = values
-		}
-		if old != "" {
+		maps.Copy(w.Header(), answer.Header)
+		if from != "" {
 			w.Header().Del("Content-Length")
-			body = bytes.ReplaceAll(body, []byte(old), []byte(new))
+			body = bytes.ReplaceAll(body, []byte(from), []byte(into))
 		}
 		if fate == CutAnswer {
 			w.Header().Set("Content-Length", strconv.Itoa(len(body)+1))

@@ -186,7 +186,7 @@ func TestAnswersOfOthers(t *testing.T) {
 		"a redirect":            {redirect(302), "redirect", nil},
 		"a lasting redirect":    {redirect(301), "redirect", nil},
 		"a temporary redirect":  {redirect(307), "redirect", nil},
-		"a redirect to nowhere": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(303) }, "redirect", nil},
+		"a redirect to nowhere": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusSeeOther) }, "redirect", nil},
 		"a web page":            {says("text/html", page), "check", nil},
 		"a web page as XML":     {says("application/xml", `<?xml version="1.0"?>`+"\n"+page), "check", nil},
 		"a word":                {says("text/plain", "OK\n"), "check", nil},

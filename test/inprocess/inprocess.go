@@ -3,6 +3,7 @@ package inprocess
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -31,7 +32,7 @@ type Driver struct {
 // Start runs a driver with the configuration in file, at endpoint, until Stop.
 // logs hears of everything.
 func Start(file, endpoint string, logs io.Writer) (*Driver, error) {
-	c, err := config.Load(file)
+	c, err := config.Load(file, driver.Types())
 	if err != nil {
 		return nil, err
 	}
@@ -57,8 +58,7 @@ func Start(file, endpoint string, logs io.Writer) (*Driver, error) {
 	}
 	if d.Conn, err = harness.Dial(ctx, endpoint); err != nil {
 		d.cancel()
-		<-d.done
-		return nil, err
+		return nil, errors.Join(err, <-d.done)
 	}
 	return d, nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
+	"github.com/contract-cosi/contract-cosi-driver/test/poll"
 )
 
 // job is one RPC of the main job, with what has to be there before and what
@@ -129,11 +130,7 @@ var jobs = []job{
 // until waits for a condition that is about to come true.
 func (e *env) until(holds func() bool) {
 	e.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			e.Fatal("it did not come true")
-		}
-	}
+	poll.Until(e, "what is waited for", holds)
 }
 
 // slot are the keys of one slot at the service.

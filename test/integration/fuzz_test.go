@@ -39,9 +39,7 @@ type monkey struct {
 
 func newMonkey(t testing.TB) *monkey {
 	m := &monkey{env: newEnv(t, "onDemand:\n  backend: main\n  adoptBuckets: true\n  onLastBucket: cancel\n"), contract: newContract(), tables: v1alpha1.Tables(), seen: map[codes.Code]int{}}
-	for method, table := range v1alpha2.Tables() {
-		m.tables[method] = table
-	}
+	maps.Copy(m.tables, v1alpha2.Tables())
 	for _, file := range []protoreflect.FileDescriptor{(&cosiproto.DriverGetInfoRequest{}).ProtoReflect().Descriptor().ParentFile(), cosipb.File_cosi_v1alpha2_proto} {
 		for i := range file.Services().Len() {
 			for j := range file.Services().Get(i).Methods().Len() {

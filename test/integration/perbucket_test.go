@@ -83,7 +83,7 @@ func TestTermsThatCannotBeMet(t *testing.T) {
 			dir := t.TempDir()
 			file := filepath.Join(dir, "config.yaml")
 			must(t, os.WriteFile(file, []byte(c.change(harness.ConfigText(dir, contractd.API, contractd.TokenFile, c.contracts))), 0o600))
-			loaded, err := config.Load(file)
+			loaded, err := config.Load(file, driver.Types())
 			must(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()

@@ -59,7 +59,7 @@ func transient(err error) bool {
 func untilDone(t testing.TB, call func() error) {
 	t.Helper()
 	var err error
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) { //nolint:forbidigo // as a sidecar pauses
 		if err = call(); !transient(err) {
 			break
 		}

@@ -254,7 +254,7 @@ func TestV1alpha2BadRequests(t *testing.T) {
 		"empty bucket":      {func(r *cosipb.DriverGrantBucketAccessRequest) { r.Buckets[0].BucketId = "" }, codes.InvalidArgument, "not one of this driver's"},
 		"no mode":           {func(r *cosipb.DriverGrantBucketAccessRequest) { r.Buckets[0].AccessMode = nil }, codes.InvalidArgument, "access mode"},
 		"unknown mode":      {func(r *cosipb.DriverGrantBucketAccessRequest) { r.Buckets[0].AccessMode.Mode = 77 }, codes.InvalidArgument, "access mode"},
-		"twice":             {func(r *cosipb.DriverGrantBucketAccessRequest) { r.Buckets = append(r.Buckets, r.Buckets[0]) }, codes.InvalidArgument, "named twice"},
+		"twice":             {func(r *cosipb.DriverGrantBucketAccessRequest) { r.Buckets = append(r.Buckets, r.GetBuckets()[0]) }, codes.InvalidArgument, "named twice"},
 		"class is stricter": {func(r *cosipb.DriverGrantBucketAccessRequest) { r.Parameters = map[string]string{"access": "ReadOnly"} }, codes.InvalidArgument, "allows ReadOnly only"},
 		"bad parameter":     {func(r *cosipb.DriverGrantBucketAccessRequest) { r.Parameters = map[string]string{"prefx": "a"} }, codes.InvalidArgument, "did you mean prefix?"},
 		"unknown bucket":    {func(r *cosipb.DriverGrantBucketAccessRequest) { r.Buckets[0].BucketId += "-not" }, codes.NotFound, "does not exist"},

@@ -137,7 +137,7 @@ func TestUnion(t *testing.T) {
 			t.Errorf("%s is there twice", u.feature)
 		}
 		seen[u.feature] = true
-		for _, p := range strings.Fields(u.parameters) {
+		for p := range strings.FieldsSeq(u.parameters) {
 			if !slices.ContainsFunc(params.Table(), func(have params.Parameter) bool { return have.Name == p }) {
 				t.Errorf("%s: there is no parameter %s", u.feature, p)
 			}

@@ -8,6 +8,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -149,8 +150,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, initial[subresource])
 	case s.hidden[subresource] && r.Method == http.MethodGet:
 		fail(w, http.StatusNotFound, absent[subresource])
-	case r.Method == http.MethodPut && r.Header.Get("x-amz-acl") != "":
-		b.documents["acl"] = acl(map[string]string{"public-read": readAll}[r.Header.Get("x-amz-acl")])
+	case r.Method == http.MethodPut && r.Header.Get("X-Amz-Acl") != "":
+		b.documents["acl"] = acl(map[string]string{"public-read": readAll}[r.Header.Get("X-Amz-Acl")])
 	case r.Method == http.MethodPut:
 		b.documents[subresource] = string(body)
 	case r.Method == http.MethodDelete:
@@ -180,15 +181,13 @@ func made(r *http.Request, body []byte) *bucket {
 	}
 	_ = xml.Unmarshal(body, &configuration)
 	b := &bucket{location: configuration.LocationConstraint, documents: map[string]string{}}
-	for subresource, document := range initial {
-		b.documents[subresource] = document
-	}
+	maps.Copy(b.documents, initial)
 	tags := ""
 	for _, t := range configuration.Tags.Tag {
 		tags += fmt.Sprintf("<Tag><Key>%s</Key><Value>%s</Value></Tag>", t.Key, t.Value)
 	}
 	b.documents["tagging"] = "<Tagging><TagSet>" + tags + "</TagSet></Tagging>"
-	if r.Header.Get("x-amz-bucket-object-lock-enabled") == "true" {
+	if r.Header.Get("X-Amz-Bucket-Object-Lock-Enabled") == "true" {
 		b.documents["object-lock"] = `<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled></ObjectLockConfiguration>`
 		b.documents["versioning"] = `<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>`
 	}

@@ -9,6 +9,8 @@
 // driver acknowledges it.
 package contractapi
 
+//go:generate go tool -modfile=../../../test/tools/go.mod oapi-codegen -config internal/api/config.yaml -o internal/api/api.gen.go openapi.yaml
+
 import (
 	"context"
 	"encoding/json"

@@ -27,6 +27,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
+	"github.com/contract-cosi/contract-cosi-driver/test/poll"
 )
 
 const (
@@ -145,7 +146,7 @@ func write(w http.ResponseWriter, status int, body string) {
 // real services have.
 func problem(w http.ResponseWriter, status int, code string, before int) {
 	w.Header().Set("Content-Type", "application/problem+json")
-	w.Header().Set("X-Request-Id", fmt.Sprintf("req-%d", before))
+	w.Header().Set("X-Request-ID", fmt.Sprintf("req-%d", before))
 	w.WriteHeader(status)
 	_, _ = fmt.Fprintf(w, `{"type":"about:blank","title":"Title of %s","status":%d,"code":%q,"detail":"detail of %s","requestId":"req-%d","instance":"/problems/req-%d"}`,
 		code, status, code, code, before, before)
@@ -548,9 +549,7 @@ func TestWaitEndsWithTheContext(t *testing.T) {
 		_, err := p.GetContract(ctx, "team-a")
 		ended <- err
 	}()
-	for len(s.seen()) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	poll.Until(t, "a call", func() bool { return len(s.seen()) > 0 })
 	cancel()
 	select {
 	case err := <-ended:
@@ -708,7 +707,7 @@ func TestDeleteContract(t *testing.T) {
 		answer answer
 		kind   fault.Kind
 	}{
-		"gone": {func(w http.ResponseWriter, _ *http.Request, _ int) { w.WriteHeader(204) }, ""},
+		"gone": {func(w http.ResponseWriter, _ *http.Request, _ int) { w.WriteHeader(http.StatusNoContent) }, ""},
 		"takes time": {func(w http.ResponseWriter, _ *http.Request, _ int) {
 			w.Header().Set("Retry-After", "7")
 			write(w, 202, contractJSON("cancelling"))
@@ -838,7 +837,7 @@ func TestIssueKeyWithoutAKey(t *testing.T) {
 
 func TestAcknowledgeKey(t *testing.T) {
 	t.Parallel()
-	s, p := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { w.WriteHeader(204) })
+	s, p := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { w.WriteHeader(http.StatusNoContent) })
 	if err := p.AcknowledgeKey(bounded(t), "team-a", issueRequest.Proposed); err != nil {
 		t.Error(err)
 	}
@@ -914,7 +913,7 @@ func TestRevokeKey(t *testing.T) {
 			t.Parallel()
 			s, p := play(t, func(w http.ResponseWriter, r *http.Request, _ int) {
 				if r.Method == http.MethodDelete {
-					w.WriteHeader(204)
+					w.WriteHeader(http.StatusNoContent)
 					return
 				}
 				twoPages(w, r)
@@ -957,7 +956,7 @@ func TestRevokeKey(t *testing.T) {
 func TestRegions(t *testing.T) {
 	t.Parallel()
 	// An S3 server refuses whoever does not sign, and that is answer enough.
-	storage, _ := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { w.WriteHeader(403) })
+	storage, _ := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) { w.WriteHeader(http.StatusForbidden) })
 	list := func(w http.ResponseWriter, _ *http.Request, _ int) {
 		write(w, 200, fmt.Sprintf(`{"items":[{"url":%q,"region":"north","pathStyle":true}]}`, storage.URL))
 	}
@@ -1092,10 +1091,12 @@ func TestUnpromisedSuccess(t *testing.T) {
 		"Check": func(ctx context.Context, p *contractapi.Provider) error { return p.Check(ctx) },
 	}
 	answers := map[string]http.HandlerFunc{
-		"page":     func(w http.ResponseWriter, _ *http.Request) { write(w, 200, "<html>sign in</html>") },
-		"object":   func(w http.ResponseWriter, _ *http.Request) { write(w, 200, "{}") },
-		"nothing":  func(w http.ResponseWriter, _ *http.Request) { write(w, 200, "") },
-		"redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/other"+r.URL.Path, 301) },
+		"page":    func(w http.ResponseWriter, _ *http.Request) { write(w, 200, "<html>sign in</html>") },
+		"object":  func(w http.ResponseWriter, _ *http.Request) { write(w, 200, "{}") },
+		"nothing": func(w http.ResponseWriter, _ *http.Request) { write(w, 200, "") },
+		"redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/other"+r.URL.Path, http.StatusMovedPermanently)
+		},
 	}
 	for what, call := range calls {
 		for which, answer := range answers {

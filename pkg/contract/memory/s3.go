@@ -339,7 +339,7 @@ func (e *exchange) onObject(w http.ResponseWriter, b *bucket) {
 		_, _ = fmt.Fprintf(w, "<GetObjectAttributesResponse><ObjectSize>%d</ObjectSize></GetObjectAttributesResponse>", len(content))
 	case e.method == http.MethodPut:
 		b.objects[e.object] = string(decoded(e.header, e.body))
-		w.Header().Set("x-amz-version-id", "null") // the only one that there is
+		w.Header().Set("X-Amz-Version-Id", "null") // the only one that there is
 	case e.method == http.MethodDelete:
 		delete(b.objects, e.object)
 		w.WriteHeader(http.StatusNoContent)

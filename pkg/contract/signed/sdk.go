@@ -40,8 +40,7 @@ func Said(pair secret.KeyPair) func(*middleware.Stack) error {
 		return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("Said",
 			func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
 				out, metadata, err := next.HandleInitialize(ctx, in)
-				var answer smithy.APIError
-				if errors.As(err, &answer) {
+				if answer, ok := errors.AsType[smithy.APIError](err); ok {
 					key := pair.SecretAccessKey.Reveal()
 					err = errors.Join(&smithy.GenericAPIError{Code: fault.Said(answer.ErrorCode(), key), Message: fault.Said(answer.ErrorMessage(), key)}, err)
 				}

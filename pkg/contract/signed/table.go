@@ -61,8 +61,7 @@ func (t Table) Kind(code string) (fault.Kind, bool) {
 
 // Code is the service's own code of an error, "" if it is no answer of its.
 func Code(err error) string {
-	var answer smithy.APIError
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[smithy.APIError](err); ok {
 		return answer.ErrorCode()
 	}
 	return ""

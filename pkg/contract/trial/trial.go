@@ -54,7 +54,7 @@ func Run(ctx context.Context, s Service) []Step {
 
 type run struct {
 	Service
-	ctx   context.Context
+	ctx   context.Context //nolint:containedctx // of one trial, which ends with it
 	steps []Step
 }
 
@@ -173,10 +173,14 @@ func (r *run) key(at cosi.Endpoint, name, neighbour string) {
 			deadline := time.Now().Add(r.Capabilities().Settles)
 			for {
 				err := refusal(r.list(app, name))
-				if err == nil || time.Now().After(deadline) || r.ctx.Err() != nil {
+				if err == nil || time.Now().After(deadline) {
 					return err
 				}
-				time.Sleep(100 * time.Millisecond)
+				select {
+				case <-r.ctx.Done():
+					return err
+				case <-time.After(100 * time.Millisecond):
+				}
 			}
 		})
 	}

@@ -3,3 +3,5 @@
 // upstream's own file. The test beside it holds the numbers to the published
 // ones.
 package v1alpha2
+
+//go:generate go -C ../../.. tool -modfile=test/tools/go.mod buf generate --template pkg/cosipb/buf.gen.yaml

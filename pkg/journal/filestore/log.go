@@ -92,7 +92,7 @@ func (l *log) read(replay func(io.Reader) error) error {
 	if binary.BigEndian.Uint32(first[headSum:]) != crc32.Checksum(first[:headSum], castagnoli) {
 		return damage("the checksum of its head is wrong")
 	}
-	l.size = int64(binary.BigEndian.Uint64(first[headSum-8:]))
+	l.size = int64(binary.BigEndian.Uint64(first[headSum-8:])) //nolint:gosec // the head has a checksum
 	if info, err := l.file.Stat(); err != nil {
 		return err
 	} else if info.Size() < l.size {
@@ -190,7 +190,7 @@ func frameAt(r io.ReaderAt, size, at int64, buffer []byte) (payload *io.SectionR
 func head(size int64) []byte {
 	out := make([]byte, headBytes)
 	copy(out, logMagic)
-	binary.BigEndian.PutUint64(out[headSum-8:], uint64(size))
+	binary.BigEndian.PutUint64(out[headSum-8:], uint64(size)) //nolint:gosec // a size is not negative
 	binary.BigEndian.PutUint32(out[headSum:], crc32.Checksum(out[:headSum], castagnoli))
 	return out
 }
@@ -205,7 +205,7 @@ func (l *log) append(payload []byte) error {
 		l.moved = false
 	}
 	out := make([]byte, frameHead, frameHead+len(payload))
-	binary.BigEndian.PutUint32(out, uint32(len(payload)))
+	binary.BigEndian.PutUint32(out, uint32(len(payload))) //nolint:gosec // a record is bounded
 	binary.BigEndian.PutUint64(out[8:], l.sequence)
 	out = append(out, payload...)
 	binary.BigEndian.PutUint32(out[4:], crc32.Checksum(out[8:], castagnoli))
@@ -308,7 +308,7 @@ func (p place) draft(number uint64, live []journal.Entry) (_ *log, err error) {
 	if err != nil || n > math.MaxUint32 {
 		return nil, errors.Join(err, syscall.EFBIG)
 	}
-	binary.BigEndian.PutUint32(first[:], uint32(n))
+	binary.BigEndian.PutUint32(first[:], uint32(n)) //nolint:gosec // see above
 	binary.BigEndian.PutUint32(first[4:], sum.Sum32())
 	if _, err := file.WriteAt(first[:], headBytes); err != nil {
 		return nil, err

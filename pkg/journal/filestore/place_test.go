@@ -35,24 +35,24 @@ func refused(t *testing.T, path string, why ...string) {
 // whichever way a second process comes, it finds the lock.
 func TestSymlinks(t *testing.T) {
 	t.Parallel()
-	for name, link := range map[string]func(real, alias string) string{
-		"file": func(real, alias string) string {
+	for name, link := range map[string]func(target, alias string) string{
+		"file": func(target, alias string) string {
 			must(t, os.MkdirAll(alias, 0o700))
-			must(t, os.Symlink(filepath.Join(real, "journal.log"), filepath.Join(alias, "link.log")))
+			must(t, os.Symlink(filepath.Join(target, "journal.log"), filepath.Join(alias, "link.log")))
 			return filepath.Join(alias, "link.log")
 		},
-		"directory": func(real, alias string) string {
-			must(t, os.Symlink(real, alias))
+		"directory": func(target, alias string) string {
+			must(t, os.Symlink(target, alias))
 			return filepath.Join(alias, "journal.log")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			real := filepath.Join(t.TempDir(), "real")
-			must(t, os.Mkdir(real, 0o700))
-			path := filepath.Join(real, "journal.log")
+			target := filepath.Join(t.TempDir(), "target")
+			must(t, os.Mkdir(target, 0o700))
+			path := filepath.Join(target, "journal.log")
 			must(t, open(t, path).Close())
-			alias := link(real, filepath.Join(t.TempDir(), "alias"))
+			alias := link(target, filepath.Join(t.TempDir(), "alias"))
 			target, err := os.Readlink(alias)
 			f := open(t, alias)
 			fill(t, journal.New(f), 3)
@@ -71,18 +71,18 @@ func TestSymlinks(t *testing.T) {
 	}
 	t.Run("new file", func(t *testing.T) {
 		t.Parallel()
-		real, alias := t.TempDir(), filepath.Join(t.TempDir(), "alias")
-		must(t, os.Symlink(real, alias))
+		target, alias := t.TempDir(), filepath.Join(t.TempDir(), "alias")
+		must(t, os.Symlink(target, alias))
 		open(t, filepath.Join(alias, "journal.log"))
-		refused(t, filepath.Join(real, "journal.log"), "in use by another process")
+		refused(t, filepath.Join(target, "journal.log"), "in use by another process")
 	})
 	// To begin a journal there would hide that what it leads to is not mounted.
 	t.Run("to nothing", func(t *testing.T) {
 		t.Parallel()
-		real, alias := filepath.Join(t.TempDir(), "journal.log"), filepath.Join(t.TempDir(), "alias")
-		must(t, os.Symlink(real, alias))
+		target, alias := filepath.Join(t.TempDir(), "journal.log"), filepath.Join(t.TempDir(), "alias")
+		must(t, os.Symlink(target, alias))
 		refused(t, alias, "is a symlink to nothing; mount what it leads to")
-		if _, err := os.Lstat(real); err == nil {
+		if _, err := os.Lstat(target); err == nil {
 			t.Error("a journal was begun")
 		}
 	})

@@ -115,8 +115,7 @@ func (s *Store) writeError(err error) error {
 
 // reason is the operating system's word for a fault, without paths and numbers.
 func reason(err error) string {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()
 	}
 	return err.Error()

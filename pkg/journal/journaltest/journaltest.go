@@ -290,7 +290,7 @@ func expectWords(t *testing.T, j *journal.Journal, want int) {
 	}
 }
 
-func testClosed(t *testing.T, p place) {
+func testClosed(_ *testing.T, p place) {
 	s := p.open()
 	p.must(s.Close())
 	p.must(s.Close())

@@ -341,7 +341,7 @@ func (s *Store) repeat(ctx context.Context, do func() error) error {
 // sleep waits, with a part left to chance so that those who were refused
 // together do not come back together; false if ctx ended.
 func sleep(ctx context.Context, d time.Duration) bool {
-	d += time.Duration(mathrand.Int64N(int64(d)/2 + 1))
+	d += time.Duration(mathrand.Int64N(int64(d)/2 + 1)) //nolint:gosec // chance keeps no secret
 	select {
 	case <-time.After(d):
 		return true

@@ -20,6 +20,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/secrets"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 	"github.com/contract-cosi/contract-cosi-driver/test/kubefake"
+	"github.com/contract-cosi/contract-cosi-driver/test/poll"
 )
 
 const owner = "cluster-1"
@@ -50,11 +51,7 @@ func must(t testing.TB, err error) {
 // eventually waits for what a watch brings.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 20 s", what)
-		}
-	}
+	poll.Until(t, what, is)
 }
 
 func TestStore(t *testing.T) {

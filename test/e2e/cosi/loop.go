@@ -19,8 +19,8 @@ import (
 
 // Upstream's figures.
 const (
-	retryMin = 100 * time.Millisecond
-	workers  = 40 // for each kind of object
+	firstRetry = 100 * time.Millisecond
+	workers    = 40 // for each kind of object
 )
 
 // loop calls listeners as upstream's loop does: the last event of an object
@@ -45,14 +45,14 @@ type loop struct {
 type operation struct{ do func(context.Context) error }
 
 func newLoop(retryMax time.Duration) *loop {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](retryMin, retryMax)
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstRetry, retryMax)
 	return &loop{queue: workqueue.NewTypedRateLimitingQueue(limiter), ops: map[types.UID]*operation{}}
 }
 
 // listener is one of upstream's.
 type listener[T any] interface {
 	Add(context.Context, T) error
-	Update(ctx context.Context, old, new T) error
+	Update(ctx context.Context, before, now T) error
 	Delete(context.Context, T) error
 	InitializeKubeClient(kubernetes.Interface)
 	InitializeBucketClient(versioned.Interface)

@@ -464,7 +464,7 @@ func (l *ledger) PutBucketVersioning(ctx context.Context, bucket string, status 
 }
 
 // PutBucketAcl sets a bucket's ACL.
-func (l *ledger) PutBucketAcl(ctx context.Context, bucket string, acl []byte) error {
+func (l *ledger) PutBucketAcl(ctx context.Context, bucket string, acl []byte) error { //nolint:revive // versitygw's name
 	return l.change(ctx, bucket, "", func() error { return l.storage.PutBucketAcl(ctx, bucket, acl) })
 }
 

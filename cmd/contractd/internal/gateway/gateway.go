@@ -14,7 +14,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -90,8 +89,8 @@ func freeAddress(ctx context.Context, host string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	return net.JoinHostPort(host, strconv.Itoa(port)), l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return net.JoinHostPort(host, port), errors.Join(err, l.Close())
 }
 
 func start(ctx context.Context, cfg Config) (*Gateway, error) {

@@ -58,8 +58,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 			"The body must be JSON, with the header Content-Type: application/json.")
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, newProblem(http.StatusRequestEntityTooLarge, api.InvalidArgument, "The body is larger than %d bytes.", maxBody)
 	}
 	if err != nil {

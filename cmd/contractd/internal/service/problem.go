@@ -59,7 +59,7 @@ type faults []struct {
 
 // add notes one fault. The pointer is a JSON pointer into the body, or names a
 // parameter, like "path.keyName".
-func (f *faults) add(pointer, format string, args ...any) {
+func (f *faults) add(pointer, format string, args ...any) { //nolint:goprintffuncname // every line of a check calls it
 	*f = append(*f, struct {
 		Detail  string `json:"detail"`
 		Pointer string `json:"pointer"`

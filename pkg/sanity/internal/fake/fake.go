@@ -120,8 +120,11 @@ func Start(dir string, versions []string, faults ...Fault) (d *Driver, stop func
 		pb.RegisterIdentityServer(d.server, v1alpha2Identity{d: d})
 		pb.RegisterProvisionerServer(d.server, v1alpha2{d: d})
 	}
-	done := make(chan error, 1)
-	go func() { done <- d.server.Serve(listener) }()
+	done := make(chan struct{})
+	go func() {
+		_ = d.server.Serve(listener) // it ends when it is stopped
+		close(done)
+	}()
 	return d, func() {
 		d.server.Stop()
 		<-done

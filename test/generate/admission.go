@@ -1,13 +1,4 @@
-// Package admission writes the table of class parameters as admission policies
-// in CEL, so that the API server refuses a class that the driver would refuse,
-// when it is applied and with the driver's own text.
-//
-// What it writes is a template of the Helm chart: the driver's name is the
-// chart's to say. Three texts differ from the driver's. An unknown key is
-// answered with all known ones and not with the nearest, several unknown keys
-// come in any order, and what is wrong inside a policy document only the driver
-// tells.
-package admission
+package main
 
 import (
 	"fmt"
@@ -18,8 +9,13 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 )
 
-// Template returns the chart's template of the policies.
-func Template() string {
+// admission writes the table as a template of the chart: admission policies in
+// CEL, so that the API server refuses a class that the driver would refuse, when
+// it is applied and with the driver's own text. The driver's name is the chart's
+// to say. Three texts differ from the driver's. An unknown key is answered with
+// all known ones and not with the nearest, several unknown keys come in any
+// order, and what is wrong inside a policy document only the driver tells.
+func admission() string {
 	var b strings.Builder
 	b.WriteString("{{- /* Written by `make generate` from the table in pkg/params; edit that. */ -}}\n")
 	b.WriteString("{{- if .Values.admission.enabled }}\n")
@@ -44,10 +40,6 @@ func Template() string {
 	b.WriteString("{{- end }}\n{{- end }}\n")
 	return b.String()
 }
-
-// logDelivery is the only group of an ACL that is not public; see
-// policy.PublicGrantee.
-const logDelivery = "uri=http://acs.amazonaws.com/groups/s3/LogDelivery"
 
 // validation is one that is not about parameters: what must hold, the text if
 // it does not, and the text if that cannot be told.
@@ -140,20 +132,38 @@ func writeGuard(b *strings.Builder) {
 	of := func(rule string) string {
 		return "({{ get $guards " + strconv.Quote(rule) + " | toJson }})[?variables.contractName in variables.listed ? variables.contractName : ''].orValue([])"
 	}
-	var bucketClass, public []string
+	var optional, absent, public []string // absent are those that may mean nothing
+	instead := ""
 	for _, p := range table(params.BucketClass) {
-		bucketClass = append(bucketClass, p.Name)
-		if strings.HasPrefix(p.Name, "grant") {
-			public = append(public, fmt.Sprintf("(%s && variables.%sItems.exists(i, i.startsWith('uri=') && i.replace('\"', '') != %s) ? [%s] : [])", given(p.Name), p.Name, text(logDelivery), text(p.Name)))
+		if !p.Required {
+			optional = append(optional, p.Name)
+		}
+		if literal(p) == "" {
+			absent = append(absent, p.Name)
+		}
+		if p.Satisfies != "" {
+			instead += fmt.Sprintf(" && !(k == %s && %s)", text(p.Satisfies), given(p.Name))
+		}
+		var meets []string
+		for _, r := range p.Opens {
+			met := "i.matches(" + text(r.Expression()) + ")"
+			if r.Not {
+				met = "!" + met
+			}
+			meets = append(meets, met)
+		}
+		if len(meets) > 0 {
+			public = append(public, fmt.Sprintf("(%s && %s.exists(i, %s) ? [%s] : [])", given(p.Name), values(p), strings.Join(meets, " && "), text(p.Name)))
 		}
 	}
-	slices.Sort(bucketClass)
+	slices.Sort(optional)
+	slices.Sort(absent)
 	variable(b, "contractName", "variables.parameters[?'contract'].orValue('')")
 	variable(b, "listed", "{{ $listed | toJson }}")
 	variable(b, "allowed", of("parameters"))
-	variable(b, "other", fmt.Sprintf("variables.allowed.size() == 0 ? [] : %s.filter(k, k != 'contract' && k in variables.parameters && !(k in variables.allowed))", list(bucketClass)))
-	variable(b, "lacking", of("required")+fmt.Sprintf(".filter(k, k in %s && !(k in variables.parameters) && !(k == 'encryption' && 'kmsKey' in variables.parameters) && k != 'onDelete')", list(bucketClass)))
-	variable(b, "public", "variables.faults.size() > 0 || "+of("refusePublic")+".size() == 0 ? [] : (variables.parameters[?'acl'].orValue('private') != 'private' ? ['acl'] : [])\n+ "+strings.Join(public, "\n+ "))
+	variable(b, "other", fmt.Sprintf("variables.allowed.size() == 0 ? [] : %s.filter(k, k in variables.parameters && !(k in variables.allowed))", list(optional)))
+	variable(b, "lacking", of("required")+fmt.Sprintf(".filter(k, k in %s && !(k in variables.parameters)%s)", list(absent), instead))
+	variable(b, "public", "variables.faults.size() > 0 || "+of("refusePublic")+".size() == 0 ? []\n: "+strings.Join(public, "\n+ "))
 	variable(b, "regions", of("regions"))
 	variable(b, "classRegion", "'region' in variables.parameters ? [variables.parameters['region']] : "+of("region"))
 	variable(b, "effectiveRegion", "variables.classRegion.size() > 0 ? variables.classRegion : "+of("contractRegion"))
@@ -204,11 +214,10 @@ func variable(b *strings.Builder, name, expression string) {
 // writeParameter writes the variable that lists the faults of one parameter.
 func writeParameter(b *strings.Builder, p params.Parameter) {
 	value := "variables.parameters[" + text(p.Name) + "]"
-	texts := "[" + value + "]"
+	texts := values(p)
 	if p.Check.List {
 		// One more than are allowed tells enough; what CEL may cost is bounded.
 		variable(b, p.Name+"Items", fmt.Sprintf("%s ? %s.split(',', %d).map(i, i.trim()) : []", given(p.Name), value, p.Check.MaxItems+1))
-		texts = "variables." + p.Name + "Items"
 	}
 	// From the last to the first of what params looks at, each in the else of
 	// the one before.
@@ -256,7 +265,7 @@ func broken(r params.Rule) string {
 func writeDefaults(b *strings.Builder, of params.Class, resource string) {
 	var defaults []string
 	for _, p := range table(of) {
-		if value := strings.Trim(p.Default, "`"); slices.Contains(p.Check.OneOf, value) {
+		if value := literal(p); value != "" {
 			defaults = append(defaults, text(p.Name)+": "+text(value))
 		}
 	}
@@ -295,8 +304,25 @@ func writeDefaults(b *strings.Builder, of params.Class, resource string) {
 	fmt.Fprintf(b, "  policyName: %s\n", name)
 }
 
+// literal is the default as a class could give it; "" if it is none of the
+// values there are.
+func literal(p params.Parameter) string {
+	if value := strings.Trim(p.Default, "`"); slices.Contains(p.Check.OneOf, value) {
+		return value
+	}
+	return ""
+}
+
 func table(of params.Class) []params.Parameter {
 	return slices.DeleteFunc(params.Table(), func(p params.Parameter) bool { return p.Class != of })
+}
+
+// values are the items of a list, or the one value.
+func values(p params.Parameter) string {
+	if p.Check.List {
+		return "variables." + p.Name + "Items"
+	}
+	return "[variables.parameters[" + text(p.Name) + "]]"
 }
 
 func given(name string) string { return text(name) + " in variables.parameters" }

@@ -1,14 +1,15 @@
-package params
+package main
 
 import (
 	"fmt"
 	"strings"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 )
 
-// Reference writes the table as the Markdown document proto-docs/parameters.md.
-func Reference() string {
+// reference writes the table as a Markdown document.
+func reference() string {
 	var b strings.Builder
 	b.WriteString("# Class parameters\n\n")
 	b.WriteString("<!-- Written by `make generate` from the table in pkg/params; edit that. -->\n\n")
@@ -16,12 +17,9 @@ func Reference() string {
 		"service does not have is refused with the parameter's name, and nothing is made.\n\n" +
 		"The last column names the servers that the tests of a parameter run on: versitygw 1.8.0, as contractd runs it, Ceph's\n" +
 		"radosgw 16.2.15, and a fake that keeps state.\n")
-	for _, class := range []Class{BucketClass, BucketAccessClass} {
+	for _, class := range []params.Class{params.BucketClass, params.BucketAccessClass} {
 		fmt.Fprintf(&b, "\n## %s\n\n| parameter | value | default | meaning | tested on |\n|---|---|---|---|---|\n", class)
-		for _, p := range Table() {
-			if p.Class != class {
-				continue
-			}
+		for _, p := range table(class) {
 			def := p.Default
 			if p.Required {
 				def = "required"
