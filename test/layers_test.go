@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -131,6 +132,38 @@ func TestImportsPointDownwards(t *testing.T) {
 		if !slices.ContainsFunc(packages, func(p goPackage) bool { return p.ImportPath == module+path }) {
 			t.Errorf("%s is in the table of levels and not in the module", path)
 		}
+	}
+}
+
+// The path of a grant, as pkg/README.md draws it, is the imports' path: down, each
+// step from one that is above it. A provider stands below what calls it by the
+// interface that it implements.
+func TestPathOfAGrant(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../pkg/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	imports := map[string][]string{}
+	for _, p := range list(t) {
+		imports[strings.TrimPrefix(p.ImportPath, module)] = p.Imports
+	}
+	_, section, _ := strings.Cut(string(text), "## The path of a grant")
+	var above []string
+	for line := range strings.Lines(section) {
+		if !strings.HasPrefix(line, "pkg/") {
+			continue
+		}
+		path, _, _ := strings.Cut(line, " ")
+		calls := func(p string) bool { return slices.Contains(imports[p], module+path) }
+		implements := strings.HasPrefix(path, "pkg/contract/") && slices.Contains(imports[path], module+above[len(above)-1])
+		if len(above) > 0 && !implements && (!slices.ContainsFunc(above, calls) || levels[path] >= levels[above[len(above)-1]]) {
+			t.Errorf("%s is drawn below %s, and is not imported from there", path, above[len(above)-1])
+		}
+		above = append(above, path)
+	}
+	if n := len(above); n < 6 || above[n-1] != "pkg/transport" {
+		t.Errorf("the path is %v", above)
 	}
 }
 

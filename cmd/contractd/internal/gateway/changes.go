@@ -7,17 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/versity/versitygw/auth"
 	"github.com/versity/versitygw/backend"
+	"github.com/versity/versitygw/backend/meta"
 	"github.com/versity/versitygw/backend/posix"
 	"github.com/versity/versitygw/s3api/middlewares"
 	"github.com/versity/versitygw/s3api/utils"
@@ -145,7 +148,7 @@ func (l *ledger) prune(bucket, key string) {
 	}
 	defer e.access.Unlock()
 	for dir := path.Dir("/" + key); dir != "/"; dir = path.Dir(dir) {
-		if l.isObject(bucket, dir) || os.Remove(filepath.Join(bucket, dir)) != nil {
+		if l.isObject(bucket, dir) || syscall.Rmdir(filepath.Join(bucket, dir)) != nil {
 			return
 		}
 	}
@@ -161,18 +164,18 @@ func (l *ledger) sweep(dir string) bool {
 			continue
 		}
 		below := filepath.Join(dir, f.Name())
-		if !f.IsDir() || !l.sweep(below) || l.isObject(below, "") || os.Remove(below) != nil {
+		if !f.IsDir() || !l.sweep(below) || l.isObject(below, "") || syscall.Rmdir(below) != nil {
 			return false
 		}
 	}
 	return err == nil
 }
 
-// isObject reports whether a directory was put as an object, by a key that ends
-// in a slash.
+// isObject reports whether a directory is an object, put by a key that ends in a
+// slash, or may be one.
 func (l *ledger) isObject(bucket, dir string) bool {
 	_, err := l.attributes.RetrieveAttribute(nil, bucket, dir, directoryMark)
-	return err == nil
+	return !errors.Is(err, meta.ErrNoSuchKey) && !errors.Is(err, fs.ErrNotExist)
 }
 
 // directoryMark is the attribute by which the storage knows a directory that

@@ -306,6 +306,7 @@ func TestRefusedPutLeavesNothing(t *testing.T) {
 		"long name":               {s3.PutObjectInput{Key: aws.String("a/" + strings.Repeat("k", 300)), Body: strings.NewReader("data")}, "KeyTooLongError"},
 		"long directory":          {s3.PutObjectInput{Key: aws.String("a/" + strings.Repeat("k", 300) + "/k"), Body: strings.NewReader("data")}, "KeyTooLongError"},
 		"name of the storage":     {s3.PutObjectInput{Key: aws.String(".sgwtmp/key"), Body: strings.NewReader("data")}, "InvalidArgument"},
+		"below an object":         {s3.PutObjectInput{Key: aws.String("seed/b/key"), Body: strings.NewReader("data")}, "ObjectParentIsFile"},
 		"condition":               {s3.PutObjectInput{Key: aws.String("a/key"), Body: strings.NewReader("data"), IfMatch: aws.String("x")}, "NoSuchKey"},
 		"condition at the object": {s3.PutObjectInput{Key: aws.String("seed"), Body: strings.NewReader("no"), IfNoneMatch: aws.String("*")}, "PreconditionFailed"},
 		"hold on the object":      {s3.PutObjectInput{Key: aws.String("seed"), Body: strings.NewReader("no"), ObjectLockLegalHoldStatus: types.ObjectLockLegalHoldStatusOn}, "InvalidRequest"},
@@ -318,6 +319,15 @@ func TestRefusedPutLeavesNothing(t *testing.T) {
 			leavesNothing(t, c, bucket)
 		})
 	}
+	t.Run("below a file that came without S3", func(t *testing.T) {
+		bucket := shared.bucket(t, c)
+		file := filepath.Join(shared.dir, "s3", bucket, "file")
+		want(t, os.WriteFile(file, []byte("data"), 0o600), "")
+		want(t, put(t, c, bucket, "file/key"), "ObjectParentIsFile")
+		want(t, get(t, c, bucket, "file"), "")
+		want(t, os.Remove(file), "")
+		leavesNothing(t, c, bucket)
+	})
 	t.Run("copy with a hold", func(t *testing.T) {
 		bucket := shared.bucket(t, c)
 		_, err := c.CopyObject(t.Context(), &s3.CopyObjectInput{Bucket: &bucket, Key: aws.String("a/key"), CopySource: aws.String(bucket + "/seed"),
