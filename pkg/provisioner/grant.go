@@ -79,11 +79,9 @@ func (p *Provisioner) GrantAccess(ctx context.Context, req GrantRequest) (Access
 	fresh := fault.Is(err, fault.NotFound)
 	switch {
 	case fresh:
-		var release func()
-		if record, release, err = p.intendGrant(ctx, id, requested, req); err != nil {
+		if record, err = p.intendGrant(ctx, id, requested, req); err != nil {
 			return Access{}, err
 		}
-		defer release()
 	case err != nil:
 		return Access{}, err
 	case !reflect.DeepEqual(record.Requested, requested):
@@ -295,29 +293,29 @@ func (p *Provisioner) checkGrant(req GrantRequest, parameters map[string]string)
 }
 
 // intendGrant writes the record of a new access: what was asked for, with the
-// contract's defaults, if its guard allows that. It counts as a key of the
-// contract until release is called.
-func (p *Provisioner) intendGrant(ctx context.Context, id cosi.AccountID, requested journal.Grant, req GrantRequest) (_ *journal.Account, release func(), err error) {
+// contract's defaults, if its guard allows that.
+func (p *Provisioner) intendGrant(ctx context.Context, id cosi.AccountID, requested journal.Grant, req GrantRequest) (*journal.Account, error) {
 	terms, known := p.termsOf(id.ContractID)
 	if !known { // and so says what its keys may do
-		return nil, nil, noContract(id.Contract)
+		return nil, noContract(id.Contract)
 	}
 	effective, broken, err := p.guardedGrant(terms, req)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if release, err = p.guardKey(ctx, id, terms, broken); err != nil {
-		return nil, nil, fault.In(err, "access %s", id)
+	release, err := p.guardKey(ctx, id, terms, broken)
+	if err != nil {
+		return nil, fault.In(err, "access %s", id)
 	}
+	defer release()
 	record := &journal.Account{
 		ID: id, Requested: requested, Effective: effective, CreatedAt: time.Now().UTC(),
 		KeyState: journal.KeyState{Phase: journal.Intent, Proposed: keys.Propose()},
 	}
 	if err := p.journal.SaveAccount(ctx, record); err != nil {
-		release()
-		return nil, nil, err
+		return nil, err
 	}
-	return record, release, nil
+	return record, nil
 }
 
 // guardedGrant is what a new key gets, and the rules of the guard that it breaks.

@@ -51,7 +51,7 @@ func (p *Provisioner) guardBucket(ctx context.Context, id cosi.BucketID, terms c
 	if err := refusal(terms, terms.Guard.Bucket(class.given, class.effective, region)); err != nil {
 		return nil, err
 	}
-	return p.rooms.take(id.ContractID, bucketKey(id), terms.Guard.MaxBuckets, func() (int, error) {
+	return p.rooms.take(ctx, room{id.ContractID, journal.Buckets}, terms.Guard.MaxBuckets, func() (int, error) {
 		buckets, _, err := p.journal.Usage(ctx, id.ContractID)
 		return buckets, err
 	}, func(most int64, have int) error {
@@ -80,7 +80,7 @@ func (p *Provisioner) guardKey(ctx context.Context, id cosi.AccountID, terms con
 	if err := refusal(terms, broken); err != nil {
 		return nil, err
 	}
-	return p.rooms.take(id.ContractID, accountKey(id), terms.Guard.MaxKeys, func() (int, error) {
+	return p.rooms.take(ctx, room{id.ContractID, journal.Accounts}, terms.Guard.MaxKeys, func() (int, error) {
 		_, accounts, err := p.journal.Usage(ctx, id.ContractID)
 		return accounts, err
 	}, func(most int64, have int) error {
@@ -100,38 +100,66 @@ func refusal(terms config.Terms, broken []string) error {
 // rooms counts what calls under way are making, beside what the journal has.
 type rooms struct {
 	mu     sync.Mutex
-	making map[cosi.ContractID]map[journal.RecordKind]int
+	making map[room]*making
 }
 
-// take counts one more of a kind, if there is room for it below most.
-func (r *rooms) take(id cosi.ContractID, key journal.Key, most *int64, have func() (int, error), full func(int64, int) error) (release func(), err error) {
+type room struct {
+	contract cosi.ContractID
+	kind     journal.RecordKind
+}
+
+type making struct {
+	n      int
+	change chan struct{} // closed when n falls
+}
+
+// take counts one more of a kind, if there is room for it below most. What a call
+// makes may be in the journal already, so only the journal says that there is no
+// room: near the limit a call waits for those under way.
+func (r *rooms) take(ctx context.Context, of room, most *int64, have func() (int, error), full func(most int64, have int) error) (release func(), err error) {
 	if most == nil {
 		return func() {}, nil
 	}
+	for {
+		r.mu.Lock()
+		n, err := have()
+		if err == nil && int64(n) >= *most {
+			err = full(*most, n)
+		}
+		if err != nil {
+			r.mu.Unlock()
+			return nil, err
+		}
+		m := r.making[of]
+		if m == nil {
+			m = &making{change: make(chan struct{})}
+		}
+		if int64(n+m.n) < *most {
+			m.n++
+			if r.making == nil {
+				r.making = map[room]*making{}
+			}
+			r.making[of] = m
+			r.mu.Unlock()
+			return func() { r.release(of) }, nil
+		}
+		change := m.change
+		r.mu.Unlock()
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return nil, fault.In(ctx.Err(), "waiting for other calls under contract %s, near its guard's limit", of.contract)
+		}
+	}
+}
+
+func (r *rooms) release(of room) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n, err := have()
-	if err != nil {
-		return nil, err
+	m := r.making[of]
+	close(m.change)
+	m.change = make(chan struct{})
+	if m.n--; m.n == 0 {
+		delete(r.making, of)
 	}
-	if n += r.making[id][key.Kind]; int64(n) >= *most {
-		return nil, full(*most, n)
-	}
-	if r.making == nil {
-		r.making = map[cosi.ContractID]map[journal.RecordKind]int{}
-	}
-	if r.making[id] == nil {
-		r.making[id] = map[journal.RecordKind]int{}
-	}
-	r.making[id][key.Kind]++
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.making[id][key.Kind]--; r.making[id][key.Kind] == 0 {
-			delete(r.making[id], key.Kind)
-		}
-		if len(r.making[id]) == 0 {
-			delete(r.making, id)
-		}
-	}, nil
 }

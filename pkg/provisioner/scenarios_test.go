@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -763,4 +764,47 @@ func (w *world) alive(drivers []*process) *process {
 		drivers[0] = w.start()
 	}
 	return drivers[0]
+}
+
+// Of more calls at once than a guard has room for, as many succeed as there is
+// room, whatever order their steps take.
+func TestGuardIsExact(t *testing.T) {
+	t.Parallel()
+	for s := range *seeds * 5 {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, memory.Chosen, false, uint64(s)+1)
+			three, four := int64(3), int64(4)
+			w.terms[team] = config.Terms{Listed: team, Backend: backend, Guard: params.Guard{MaxBuckets: &three, MaxKeys: &four}}
+			p := w.start()
+			made := func(what string, room int64, call func(name string) error) (n int64) {
+				var calls []func() error
+				for i := range room + 1 {
+					calls = append(calls, func() error {
+						for range i { // they do not all begin at once
+							_ = p.step(w.ctx(), "begin", func() error { return nil })
+						}
+						return call(fmt.Sprintf("%s-%d", what, i))
+					})
+				}
+				for _, err := range w.together(calls...) {
+					if err == nil {
+						n++
+						continue
+					}
+					w.kind(what, err, fault.LimitExceeded, "guard.max")
+				}
+				return n
+			}
+			if n := made("b", three, func(name string) error { return w.create(p, name, nil) }); n != three {
+				w.fail("%d buckets were made, not %d", n, three)
+			}
+			bucket := slices.Sorted(maps.Keys(w.service.Buckets()))[0]
+			if n := made("ba", four, func(name string) error { _, err := w.grant(p, name, bucket); return err }); n != four {
+				w.fail("%d keys were issued, not %d", n, four)
+			}
+		})
+		if t.Failed() {
+			t.Fatalf("with seed %d", s+1)
+		}
+	}
 }

@@ -305,7 +305,7 @@ func (s *scheduler) catchUp() {
 	}
 }
 
-// side by side runs calls, and lets their steps go in an order that the seed says.
+// together runs calls, and lets their steps go in an order that the seed says.
 func (w *world) together(calls ...func() error) []error {
 	errs := make([]error, len(calls))
 	var running sync.WaitGroup
