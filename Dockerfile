@@ -2,7 +2,7 @@
 # builds both. The base images are arguments, for a mirror or a pinned digest;
 # any base with CA certificates will do.
 ARG BUILD_IMAGE=docker.io/library/golang:1.26
-ARG BASE_IMAGE=gcr.io/distroless/static-debian12:nonroot
+ARG BASE_IMAGE=gcr.io/distroless/static-debian12:nonroot@sha256:afa5c872c891853ca7fcf1f12c3edb23f7eeef36189728842dd51042ff57f7ab
 
 # Programs are cross-compiled, so that no platform has to be emulated.
 FROM --platform=${BUILDPLATFORM} ${BUILD_IMAGE} AS build

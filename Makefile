@@ -51,6 +51,18 @@ test: bin/grpcurl ## run all tests
 image: ## build the container images of the driver and contractd, with docker, podman or buildah
 	@bash deploy/image.sh
 
+.PHONY: sbom
+sbom: ## write software bills of materials of the programs and images into bin/sbom
+	@DIST=bin/sbom ARCHS=$$($(GO) env GOARCH) bash deploy/release.sh sbom && ls bin/sbom/*.json
+
+.PHONY: release
+release: ## build, pack and sign a release into bin/release, with VERSION=... and KEY=FILE of minisign
+	@KEY='$(KEY)' bash deploy/release.sh
+
+.PHONY: test-release
+test-release: ## make a release with a throw-away key, and verify it
+	@bash test/release.sh
+
 .PHONY: e2e
 e2e: build ## run the driver in a cluster, with manifests in and Secrets out; RUN=name chooses scenarios
 	@bash test/e2e/run.sh $(if $(RUN),-test.run 'Scenarios/$(RUN)')
