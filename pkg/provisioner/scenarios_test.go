@@ -66,17 +66,25 @@ func (w *world) at(name string, f func(n int) fate) {
 func always(f fate) func(int) fate { return func(int) fate { return f } }
 
 // A call that was killed has taken something away, and not written that down. No
-// inspection and no other call brings it back before the call is repeated.
+// inspection and no other call brings it back before the call is repeated, neither
+// by the next process nor by one that has seen it alive before.
 func TestWhatIsWantedGoneIsNotBroughtBack(t *testing.T) {
 	t.Parallel()
 	for _, secrets := range []memory.Secrets{memory.Chosen, memory.Repeated, memory.Once} {
 		for _, step := range []string{"RevokeKey", "DELETE", "journal delete"} {
-			for _, takes := range []string{"revoke", "delete"} {
+			for _, takes := range []string{"revoke", "delete", "revoke, beside another driver", "delete, beside another driver"} {
 				in(t, secrets, false, func(w *world, p *process) {
+					next := w.start
 					w.must("create", func() error { return w.create(p, "data", nil) })
 					var key secret.KeyPair
 					w.must("grant", func() (err error) { key, err = w.grant(p, "ba-1", "data"); return err })
 					w.must("inspect", func() error { return w.inspect(p) })
+					takes, beside := strings.CutSuffix(takes, ", beside another driver")
+					if beside {
+						other := p
+						next = func() *process { return other }
+						p = w.start()
+					}
 					w.at(step, func(n int) fate {
 						if n == 1 {
 							return killedThen
@@ -90,7 +98,7 @@ func TestWhatIsWantedGoneIsNotBroughtBack(t *testing.T) {
 					err := call()
 					p.Wait()
 					dead, gone := !w.works(key, "data") && len(w.service.Keys()) < 2, w.service.Buckets()["data"] == ""
-					p = w.start()
+					p = next()
 					for range 2 {
 						_ = w.inspect(p)
 					}

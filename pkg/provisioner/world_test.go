@@ -188,7 +188,10 @@ func (t *turn) EnterIdle(ctx context.Context) (context.Context, func(), error) {
 	if t.holder != nil && t.holder != t.p {
 		return ctx, nil, fault.New(fault.Unavailable, "another process changes things")
 	}
-	t.holder = t.p
+	if t.holder == nil {
+		t.holder = t.p
+		t.p.TakenOver()
+	}
 	t.calls++
 	return ctx, sync.OnceFunc(t.leave), nil
 }
