@@ -86,6 +86,8 @@ func (p *Provisioner) GrantAccess(ctx context.Context, req GrantRequest) (Access
 		defer release()
 	case err != nil:
 		return Access{}, err
+	case record.Cut != "":
+		return Access{}, fault.In(isCut(id), "access %s", id)
 	case !reflect.DeepEqual(record.Requested, requested):
 		return Access{}, fault.New(fault.Mismatch, "access %s exists and was granted otherwise (%s differ); delete the BucketAccess and make a new one", id, strings.Join(grantDifferences(record.Requested, requested), ", "))
 	case ended(record):
