@@ -387,6 +387,25 @@ func TestSuspendedByItsTerms(t *testing.T) {
 		if len(w.service.Contracts())+len(w.store.keys()) > 0 {
 			w.fail("contracts %v, records %v", w.service.Contracts(), w.store.keys())
 		}
+		// Nor is one whose signing has failed before, or one that is gone.
+		w.terms[team] = config.Terms{Listed: team, Backend: backend}
+		w.at("EnsureContract", always(lost))
+		w.kind("create", w.create(p, "data", nil), fault.Unavailable)
+		w.sched.plan = nil
+		suspended := config.Terms{Listed: team, Backend: backend, Suspend: true}
+		w.terms[team] = suspended
+		w.kind("create after a fault", w.create(p, "data", nil), fault.FailedPrecondition, "suspended by its terms")
+		w.terms[team] = config.Terms{Listed: team, Backend: backend}
+		w.must("create", func() error { return w.create(p, "data", nil) })
+		w.service.DropContract(team)
+		p.TakenOver()
+		w.terms[team] = suspended
+		for _, driver := range []*process{p, w.start()} {
+			w.kind("create of what is gone", w.create(driver, "data", nil), fault.FailedPrecondition)
+		}
+		if len(w.service.Contracts()) > 0 {
+			w.fail("contracts %v", w.service.Contracts())
+		}
 	})
 }
 
