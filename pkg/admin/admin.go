@@ -163,7 +163,7 @@ func (a *Admin) index(ctx context.Context, r Request) ([]*under, error) {
 		out = append(out, u)
 	}
 	if len(out) == 0 && r.Contract != "" {
-		return nil, fault.New(fault.NotFound, "contract %q is neither in the configuration nor in the journal", r.Contract)
+		return nil, fault.New(fault.NotFound, "contract %q is neither in the configuration nor in the journal; the command contracts lists them", r.Contract)
 	}
 	return out, nil
 }
@@ -463,7 +463,7 @@ func (a *Admin) rotate(ctx context.Context, r Request) (*Report[Key], error) {
 		}
 	}
 	if !seen && r.Access != "" {
-		return nil, fault.New(fault.NotFound, "access %s is not in the journal", r.Access)
+		return nil, fault.New(fault.NotFound, "access %s is not in the journal; the command keys lists them", r.Access)
 	}
 	return report, nil
 }

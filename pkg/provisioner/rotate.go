@@ -36,7 +36,7 @@ func (p *Provisioner) Delivered(ctx context.Context, id cosi.AccountID) error {
 			return isCut(id)
 		}
 		if r := record.Rotation; r == nil || r.Phase != journal.Done {
-			return fault.New(fault.FailedPrecondition, "it has no key before a rotation")
+			return fault.New(fault.FailedPrecondition, "it has no key before a rotation; rotate --access %s issues a new one", id)
 		}
 		return slot.Deliver(ctx)
 	})
@@ -85,7 +85,7 @@ func (p *Provisioner) onKey(ctx context.Context, id cosi.AccountID, begin beginn
 	}
 	defer call.end()
 	if record == nil {
-		return fault.New(fault.NotFound, "access %s is not in the journal", id)
+		return fault.New(fault.NotFound, "access %s is not in the journal; the command keys lists them", id)
 	}
 	return fault.In(do(ctx, p.slotOf(backend, record), record), "access %s", id)
 }

@@ -207,7 +207,7 @@ func NoRegion(id cosi.ContractID, region string, have []cosi.Endpoint) error {
 		}
 		names += e.Region
 	}
-	return fault.New(fault.FailedPrecondition, "BucketClass parameters: region: %q is not a region of contract %s, which has %s; correct the class", region, id, names)
+	return fault.New(fault.FailedPrecondition, "BucketClass parameters: region: %q is not a region of contract %s, which has %s; use a BucketClass with one of these, or with none", region, id, names)
 }
 
 // Find returns a contract for something that is under it. It is never signed:
