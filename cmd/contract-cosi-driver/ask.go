@@ -2,10 +2,8 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"slices"
@@ -14,6 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 	"sigs.k8s.io/yaml"
@@ -46,69 +45,91 @@ const (
 	rotateGrace = 24 * time.Hour
 )
 
-// ask is the commands contracts, buckets, keys, audit and rotate.
-func ask(ctx context.Context, command admin.Command, args []string, stdout, stderr io.Writer) error {
-	flags := flag.NewFlagSet("contract-cosi-driver "+string(command), flag.ContinueOnError)
-	flags.SetOutput(stderr)
+// asking is the group of the commands that ask a driver.
+const asking = "ask"
+
+// ask is a command that asks a driver.
+func ask(command admin.Command) *cobra.Command {
+	c := &cobra.Command{Use: string(command), Args: arguments, GroupID: asking}
+	flags := c.Flags()
 	var r admin.Request
-	file := flags.String("config", "", "the configuration `file` (required)")
-	output := flags.String("output", "table", "table, json or yaml")
-	flags.StringVar(output, "o", "table", "short for --output")
+	var file, output string
+	configFlag(flags, &file)
+	flags.StringVarP(&output, "output", "o", "table", "the `format`: table, json or yaml")
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // fails for a flag that there is not
+	contract := func(text string) { flags.StringVar(&r.Contract, "contract", "", text) }
+	const under = "only what is under this contract, by `name` or id"
 	switch command {
-	case admin.Rotate:
-		flags.StringVar(&r.Access, "access", "", "rotate the key of the access with this `id`")
-		flags.Var((*age)(&r.OlderThan), "older-than", "rotate every key of at least this `age`, such as 90d")
-		flags.BoolVar(&r.Delivered, "delivered", false, "with --access, say that the application's Secret has the new key by now; the grace begins")
-		flags.StringVar(&r.Contract, "contract", "", "with --older-than, only keys of this contract")
-		r.Grace = rotateGrace
-		flags.Var((*age)(&r.Grace), "grace", "how long the old key stays valid after the new one was delivered")
+	case admin.Contracts:
+		c.Short, c.Example = "List contracts: their state, and what is used of their quota", "  contract-cosi-driver contracts -o yaml"
+		contract(under)
+	case admin.Buckets:
+		c.Short, c.Example = "List buckets, and the accesses that reach each", "  contract-cosi-driver buckets --contract team-blue"
+		contract(under)
+	case admin.Keys:
+		c.Short, c.Example = "List keys: their state, age, end and rotation", "  contract-cosi-driver keys --contract team-blue -o json"
+		contract(under)
 	case admin.Audit:
+		c.Short, c.Example = "Find what is on one side only, service or journal", "  contract-cosi-driver audit\n  contract-cosi-driver audit --fix"
+		contract(under)
 		flags.BoolVar(&r.Fix, "fix", false, "remove orphaned keys and principals; never a bucket, never a record")
 		r.Grace = auditGrace
 		flags.Var((*age)(&r.Grace), "grace", "leave out what is younger: a call may be under way")
-		fallthrough
-	default:
-		flags.StringVar(&r.Contract, "contract", "", "only what is under this contract")
+	case admin.Rotate:
+		c.Short = "Issue new keys beside old ones"
+		c.Example = "  contract-cosi-driver rotate --access main.team-blue.ba-web --grace 12h\n" +
+			"  contract-cosi-driver rotate --access main.team-blue.ba-web --delivered\n" +
+			"  contract-cosi-driver rotate --older-than 90d"
+		contract("with --older-than, only keys of this contract, by `name` or id")
+		flags.StringVar(&r.Access, "access", "", "rotate the key of the access with this `id`")
+		flags.Var((*age)(&r.OlderThan), "older-than", "rotate every key of at least this `age`, such as 90d")
+		flags.BoolVar(&r.Delivered, "delivered", false, "with --access, say that the application's Secret has the new key by now; the grace begins")
+		r.Grace = rotateGrace
+		flags.Var((*age)(&r.Grace), "grace", "how long the old key stays valid after the new one was delivered")
+	case admin.Revoke:
+		c.Short = "Revoke a key that has leaked, at once"
+		c.Example = "  contract-cosi-driver revoke --access main.team-blue.ba-web\n" +
+			"  contract-cosi-driver revoke --access main.team-blue.ba-web --lift"
+		flags.StringVar(&r.Access, "access", "", "revoke the key of the access with this `id`, and issue no other; keys lists the ids (required)")
+		flags.BoolVar(&r.Lift, "lift", false, "let the access be granted again, with another key")
+		_ = c.MarkFlagRequired("access")
 	}
-	fail := func(err error) error { return exit{exitFault, err} }
-	if err := parse(flags, args); err != nil {
-		return fail(err)
-	}
-	if helped(flags) {
+	c.RunE = onConfig(&file, func(c *cobra.Command, configuration *config.Config) error {
+		log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(c.ErrOrStderr())))
+		answer, err := driver.Ask(klog.NewContext(c.Context(), log), configuration, command, r)
+		if err != nil {
+			return err
+		}
+		return show(answer, command, output, c.OutOrStdout())
+	})
+	c.PreRunE = func(*cobra.Command, []string) error {
+		switch {
+		case !slices.Contains(formats, output):
+			return fmt.Errorf("--output %q is none of table, json and yaml", output)
+		case command != admin.Rotate:
+		case flags.Changed("older-than") && r.OlderThan == 0:
+			return errors.New("--older-than has to be more than 0s; 1s rotates every key")
+		case (r.Access == "") == (r.OlderThan == 0):
+			return errors.New("give either --access ID, for one key, or --older-than AGE, for all keys of at least that age")
+		case r.Delivered && r.Access == "":
+			return errors.New("--delivered is said of one access; give --access ID too")
+		}
 		return nil
 	}
-	if !slices.Contains([]string{"table", "json", "yaml"}, *output) {
-		return fail(fmt.Errorf("--output %q is none of table, json and yaml", *output))
-	}
-	if *file == "" {
-		return fail(fmt.Errorf("--config is missing; see %s --help", flags.Name()))
-	}
-	if command == admin.Rotate && (r.Access == "") == (r.OlderThan == 0) {
-		return fail(errors.New("give either --access or --older-than"))
-	}
-	if r.Delivered && r.Access == "" {
-		return fail(errors.New("--delivered is said of one access; give --access too"))
-	}
-	c, err := config.Load(*file, driver.Types())
-	if err != nil {
-		return fail(err)
-	}
-	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(stderr)))
-	answer, err := driver.Ask(klog.NewContext(ctx, log), c, command, r)
-	if err != nil {
-		return fail(err)
-	}
-	return show(answer, command, *output, stdout)
+	return c
 }
 
-// show prints a report and returns what it means as an exit status.
+// formats are what a report is printed in.
+var formats = []string{"table", "json", "yaml"}
+
+// show prints a report, and returns what the command ends with.
 func show(answer json.RawMessage, command admin.Command, output string, stdout io.Writer) error {
 	var report admin.Report[json.RawMessage]
 	err := json.Unmarshal(answer, &report)
 	var text []byte
 	switch {
 	case err != nil:
-		return exit{exitFault, fmt.Errorf("the driver's answer cannot be understood; use the command of its own version: %w", err)}
+		return fmt.Errorf("the driver's answer cannot be understood; use the command of its own version: %w", err)
 	case output == "yaml":
 		text, err = yaml.JSONToYAML(answer)
 	case output == "json":
@@ -116,15 +137,18 @@ func show(answer json.RawMessage, command admin.Command, output string, stdout i
 		text = append(text, '\n')
 	default:
 		text, err = tableOf(answer, command, time.Now())
+		if len(report.Items) == 0 && len(report.Faults) > 0 {
+			text = nil // it is not known that there is none
+		}
 	}
 	if err == nil {
 		_, err = stdout.Write(text)
 	}
 	if err != nil {
-		return exit{exitFault, err}
+		return err
 	}
 	if len(report.Faults) > 0 {
-		return exit{exitFault, errors.New("not all could be done:\n  " + strings.Join(report.Faults, "\n  "))}
+		return errors.New("not all could be done:\n  " + strings.Join(report.Faults, "\n  "))
 	}
 	if command == admin.Audit {
 		for _, item := range report.Items {
@@ -165,12 +189,12 @@ func tableOf(answer json.RawMessage, command admin.Command, now time.Time) ([]by
 			return []string{o.Kind, o.ID, o.AccessKeyID, strconv.FormatBool(o.Fixed), o.Text}
 		})
 	}
-	return table(answer, "ACCESS\tKEY\tSTATE\tAGE\tLAST USED\tBUCKETS\tROTATION", func(k admin.Key) []string {
+	return table(answer, "ACCESS\tKEY\tSTATE\tAGE\tENDS\tLAST USED\tBUCKETS\tROTATION", func(k admin.Key) []string {
 		buckets := make([]string, len(k.Buckets))
 		for i, b := range k.Buckets {
 			buckets[i] = b.Bucket + " " + string(b.Mode)
 		}
-		return []string{k.ID, k.AccessKeyID, k.State, since(k.IssuedAt, now), since(k.LastUsed, now), strings.Join(buckets, ", "), rotation(k.Rotation, now)}
+		return []string{k.ID, k.AccessKeyID, k.State, since(k.IssuedAt, now), until(k.EndsAt, now), since(k.LastUsed, now), strings.Join(buckets, ", "), rotation(k.Rotation, now)}
 	})
 }
 
@@ -219,6 +243,17 @@ func since(t, now time.Time) string {
 	return brief(now.Sub(t))
 }
 
+// until is how long it is to a time, "" for no time.
+func until(t, now time.Time) string {
+	switch {
+	case t.IsZero():
+		return ""
+	case t.Before(now):
+		return "ended"
+	}
+	return "in " + brief(t.Sub(now))
+}
+
 func brief(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:
@@ -248,23 +283,38 @@ func rotation(r *admin.Rotation, now time.Time) string {
 // age is a flag: a duration in which a day can be written too.
 type age time.Duration
 
+// Type implements pflag.Value.
+func (a *age) Type() string { return "duration" }
+
+// String is "" for no time, which a help does not show.
 func (a *age) String() string {
-	if d := time.Duration(*a); d > 0 && d%(24*time.Hour) == 0 {
+	switch d := time.Duration(*a); {
+	case d == 0:
+		return ""
+	case d%(24*time.Hour) == 0:
 		return fmt.Sprintf("%dd", d/(24*time.Hour))
+	default:
+		return d.String()
 	}
-	return time.Duration(*a).String()
 }
 
 func (a *age) Set(s string) error {
+	number, unit := s, time.Duration(0)
 	if days, ok := strings.CutSuffix(s, "d"); ok {
-		n, err := strconv.ParseUint(days, 10, 16)
-		*a = age(time.Duration(n) * 24 * time.Hour)
-		if err == nil {
-			return nil
-		}
-	} else if d, err := time.ParseDuration(s); err == nil && d >= 0 {
-		*a = age(d)
-		return nil
+		number, unit = days, 24*time.Hour
 	}
-	return errors.New("not a time such as 90d, 12h or 30m")
+	n, err := strconv.ParseUint(number, 10, 16)
+	switch {
+	case err == nil && (unit > 0 || n == 0):
+		*a = age(time.Duration(n) * unit)
+		return nil
+	case err == nil:
+		return fmt.Errorf("it has no unit; did you mean %ds?", n)
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return errors.New("not a time such as 90d, 12h, 30m or 10s")
+	}
+	*a = age(d)
+	return nil
 }

@@ -1,16 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/kubernetes-csi/csi-lib-utils/connection"
+	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -20,7 +23,6 @@ import (
 	"k8s.io/klog/v2/textlogger"
 	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
 
-	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	cosipb "github.com/contract-cosi/contract-cosi-driver/pkg/cosipb/v1alpha2"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/driver"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server"
@@ -30,42 +32,57 @@ import (
 // It fails, for the use as a probe, when the driver, its journal or one of its
 // backends does not answer. With --config it asks the backends of a
 // configuration instead, before a driver is deployed with it.
-func check(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	flags := flag.NewFlagSet("contract-cosi-driver check", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	var endpoint string
+func check() *cobra.Command {
+	var endpoint, file string
+	var timeout age
+	var try bool
+	c := &cobra.Command{
+		Use: "check", Short: "Probe a running driver, or try a configuration's backends", Args: arguments,
+		Example: "  contract-cosi-driver check --endpoint unix:///run/cosi/cosi.sock\n" +
+			"  contract-cosi-driver check --config driver.yaml\n" +
+			"  contract-cosi-driver check --config driver.yaml --trial",
+	}
+	flags := c.Flags()
 	endpointFlag(flags, &endpoint)
-	timeout := flags.Duration("timeout", 0, "how long to wait: by default 8s for a driver, 30s for backends and 5m for a trial")
-	file := flags.String("config", "", "check the backends of a configuration `file`, not a running driver")
-	try := flags.Bool("trial", false, "with --config: sign a contract at each backend, make a bucket, use a key, and take all of it back")
-	if err := parse(flags, args); err != nil || helped(flags) {
-		return err
-	}
-	if *try && *file == "" {
-		return errors.New("--trial goes with --config")
-	}
-	if *timeout == 0 {
-		*timeout = 8 * time.Second
-		switch {
-		case *try:
-			*timeout = 5 * time.Minute
-		case *file != "":
-			*timeout = 30 * time.Second
+	flags.Var(&timeout, "timeout", "how long to wait: by default 8s for a driver, 30s for backends and 5m for a trial")
+	flags.StringVar(&file, "config", "", "check the backends of a configuration `file`, not a running driver")
+	flags.BoolVar(&try, "trial", false, "with --config: sign a contract at each backend, make a bucket, use a key, and take all of it back")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if try && file == "" {
+			return errors.New("--trial goes with --config")
 		}
-	}
-	if *file != "" {
-		ctx, cancel := context.WithTimeout(ctx, *timeout)
+		least := 8 * time.Second
+		switch {
+		case try:
+			least = 5 * time.Minute
+		case file != "":
+			least = 30 * time.Second
+		}
+		ctx, cancel := context.WithTimeout(c.Context(), cmp.Or(time.Duration(timeout), least))
 		defer cancel()
-		return checkBackends(ctx, *file, *try, stdout, stderr)
+		if file != "" {
+			return checkBackends(ctx, file, try, c.OutOrStdout(), c.ErrOrStderr())
+		}
+		return checkDriver(ctx, endpoint, c.OutOrStdout())
 	}
+	return c
+}
+
+// checkDriver prints the name of the driver that serves at an endpoint.
+func checkDriver(ctx context.Context, endpoint string, stdout io.Writer) error {
 	if !strings.HasPrefix(endpoint, "unix:///") {
 		return fmt.Errorf("endpoint %q is not unix:///absolute/path.sock", endpoint)
 	}
-	ctx, cancel := context.WithTimeout(ctx, *timeout)
-	defer cancel()
-	conn, err := connection.Connect(ctx, endpoint, nil, connection.WithTimeout(*timeout))
+	// gRPC tries again for as long as it may, whatever the reason.
+	first, err := (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(endpoint, "unix://"))
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("the socket %s: permission denied; run as the driver's user, or as a member of the socket's group (serve --socket-group)", endpoint)
+	} else if err == nil {
+		_ = first.Close()
+	}
+	conn, err := connection.Connect(ctx, endpoint, nil)
 	if err != nil {
-		return fmt.Errorf("no driver answers at %s", endpoint)
+		return fmt.Errorf("no driver answers at %s; see whether one runs with this --endpoint", endpoint)
 	}
 	defer func() { _ = conn.Close() }()
 	name, err := whoIsIt(ctx, conn)
@@ -87,7 +104,7 @@ func check(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 // checkBackends prints what each backend of a configuration can do, and fails
 // if that is not enough.
 func checkBackends(ctx context.Context, file string, try bool, stdout, stderr io.Writer) error {
-	c, err := config.Load(file, driver.Types())
+	c, err := load(file)
 	if err != nil {
 		return err
 	}

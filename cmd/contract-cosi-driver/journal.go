@@ -3,10 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/spf13/cobra"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/driver"
@@ -17,43 +18,44 @@ import (
 // transfer saves the journal that a configuration names, or takes in what was
 // saved: for a backup, and to move to another cluster or from one kind of
 // journal to the other.
-func transfer(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	const wanted = "say journal export or journal import"
-	if len(args) == 0 {
-		return errors.New(wanted)
+func transfer() *cobra.Command {
+	c := &cobra.Command{
+		Use: "journal", Short: "Save the journal, or take in what was saved", Args: arguments,
+		RunE: func(*cobra.Command, []string) error { return errors.New("say journal export or journal import") },
 	}
-	direction := args[0]
-	flags := flag.NewFlagSet("contract-cosi-driver journal "+direction, flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	configFile := flags.String("config", "", "the configuration `file` (required)")
-	var run func(*config.Config) error
-	switch direction {
-	case "export":
-		output := flags.String("output", "", "the `file` to write, which must not exist; by default standard output")
-		run = func(c *config.Config) error { return export(ctx, c, *output, stdout, stderr) }
-	case "import":
-		input := flags.String("input", "", "the `file` that an export has written (required)")
-		run = func(c *config.Config) error { return takeIn(ctx, c, *input, stdout) }
-	case "help", "-h", "--help":
-		_, err := fmt.Fprintln(stdout, "contract-cosi-driver journal export --config FILE [--output FILE]\ncontract-cosi-driver journal import --config FILE --input FILE")
-		return err
-	default:
-		return fmt.Errorf("unknown command journal %q; %s", direction, wanted)
+	var configFile, output, input string
+	export := &cobra.Command{
+		Use: "export", Short: "Write the journal to a file", Args: arguments,
+		Example: "  contract-cosi-driver journal export --config driver.yaml --output journal.json",
+		RunE: onConfig(&configFile, func(c *cobra.Command, configuration *config.Config) error {
+			return export(c.Context(), configuration, output, c.OutOrStdout(), c.ErrOrStderr())
+		}),
 	}
-	if err := parse(flags, args[1:]); err != nil || helped(flags) {
-		return err
+	configFlag(export.Flags(), &configFile)
+	export.Flags().StringVar(&output, "output", "", "the `file` to write, which must not exist; by default standard output")
+	takeIn := &cobra.Command{
+		Use: "import", Short: "Take in what an export has written", Args: arguments,
+		Example: "  contract-cosi-driver journal import --config driver.yaml --input journal.json",
+		RunE: onConfig(&configFile, func(c *cobra.Command, configuration *config.Config) error {
+			return takeIn(c.Context(), configuration, input, c.OutOrStdout())
+		}),
 	}
-	if *configFile == "" {
-		return fmt.Errorf("--config is missing; see %s --help", flags.Name())
+	configFlag(takeIn.Flags(), &configFile)
+	takeIn.Flags().StringVar(&input, "input", "", "the `file` that an export has written (required)")
+	_ = takeIn.MarkFlagRequired("input") // fails for a flag that there is not
+	c.AddCommand(export, takeIn)
+	return c
+}
+
+// onConfig is a command's work on a configuration.
+func onConfig(file *string, do func(*cobra.Command, *config.Config) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, _ []string) error {
+		configuration, err := load(*file)
+		if err != nil {
+			return err
+		}
+		return do(c, configuration)
 	}
-	if input := flags.Lookup("input"); input != nil && input.Value.String() == "" {
-		return fmt.Errorf("--input is missing; see %s --help", flags.Name())
-	}
-	c, err := config.Load(*configFile, driver.Types())
-	if err != nil {
-		return err
-	}
-	return run(c)
 }
 
 // export writes to a file that only its owner can read, or to nothing: half an

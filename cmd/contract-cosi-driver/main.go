@@ -1,20 +1,11 @@
 // Command contract-cosi-driver serves COSI on a unix socket, next to the
-// upstream COSI sidecar.
-//
-//	contract-cosi-driver [serve] --config FILE [flags]   serve until SIGTERM
-//	contract-cosi-driver check [flags]                   probe a running driver
-//	contract-cosi-driver check --config FILE [--trial]   try a configuration's backends
-//	contract-cosi-driver journal export|import [flags]   save the journal, or take in what was saved
-//	contract-cosi-driver contracts|buckets|keys [flags]  list what there is, and how it is
-//	contract-cosi-driver audit [--fix] [flags]           find what is on one side only, service or journal
-//	contract-cosi-driver rotate [flags]                  issue new keys beside old ones
-//	contract-cosi-driver version                         print the version
+// upstream COSI sidecar, and answers whoever runs it. Its own help lists the
+// commands, each with examples.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -28,12 +19,15 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/admin"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/driver"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/settings"
 )
 
 const defaultEndpoint = "unix:///var/lib/cosi/cosi.sock"
@@ -63,92 +57,127 @@ func main() {
 // run is the program: args without the program's name. It returns when ctx
 // ends, or with the first fault.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	command := "serve"
-	if len(args) > 0 && len(args[0]) > 0 && args[0][0] != '-' {
-		command, args = args[0], args[1:]
+	root := serve("contract-cosi-driver")
+	root.Version = version()
+	root.Long = "A COSI driver for object storage that is sold by contract. Without a command it serves."
+	root.AddGroup(&cobra.Group{ID: asking, Title: "Ask a driver, also one that is stopped:"})
+	root.AddCommand(
+		serve("serve"), check(), transfer(),
+		ask(admin.Contracts), ask(admin.Buckets), ask(admin.Keys), ask(admin.Audit), ask(admin.Rotate), ask(admin.Revoke),
+		&cobra.Command{Use: "version", Short: "Print the version", Args: arguments, RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintln(stdout, version())
+			return err
+		}},
+	)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(flagFault)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SetArgs(args)
+	command, err := root.ExecuteContextC(ctx)
+	if _, coded := errors.AsType[exit](err); err != nil && !coded && command.GroupID == asking {
+		return exit{exitFault, err}
 	}
-	switch command {
-	case "serve":
-		return serve(ctx, args, stdout, stderr)
-	case "check":
-		return check(ctx, args, stdout, stderr)
-	case "journal":
-		return transfer(ctx, args, stdout, stderr)
-	case "contracts", "buckets", "keys", "audit", "rotate":
-		return ask(ctx, admin.Command(command), args, stdout, stderr)
-	case "version":
-		_, err := fmt.Fprintln(stdout, version())
-		return err
-	case "help":
-		return serve(ctx, []string{"--help"}, stdout, stderr)
-	}
-	return fmt.Errorf("unknown command %q; commands are serve, check, journal, contracts, buckets, keys, audit, rotate and version", command)
+	return err
 }
 
-func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	flags := flag.NewFlagSet("contract-cosi-driver serve", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	o := driver.Options{Versions: []driver.Version{driver.V1alpha1, driver.V1alpha2}}
+// serve is the command that serves, also as the program itself.
+func serve(use string) *cobra.Command {
+	o := driver.Options{Versions: []driver.Version{driver.V1alpha1, driver.V1alpha2}, Grace: 10 * time.Second}
 	mode := fileMode(0o660)
-	file := flags.String("config", "", "the configuration `file` (required)")
-	validate := flags.Bool("validate", false, "check the configuration, print what is in effect with secrets redacted, and end")
+	var validate bool
+	var verbosity int
+	c := &cobra.Command{
+		Use: use, Short: "Serve COSI until SIGTERM", Args: arguments,
+		Example: "  contract-cosi-driver serve --config driver.yaml --endpoint unix:///run/cosi/cosi.sock --http-endpoint :8080\n" +
+			"  contract-cosi-driver serve --config driver.yaml --validate",
+	}
+	flags := c.Flags()
+	configFlag(flags, &o.ConfigFile)
+	flags.BoolVar(&validate, "validate", false, "check the configuration, print what is in effect with secrets redacted, and end")
 	endpointFlag(flags, &o.Socket.Endpoint)
 	flags.Var((*versions)(&o.Versions), "cosi-versions", "COSI `versions` that are served, separated by commas")
 	flags.Var(&mode, "socket-mode", "permission bits of the socket, in `octal`")
 	flags.StringVar(&o.Socket.Group, "socket-group", "", "`group` of the socket, by name or number")
 	flags.StringVar(&o.HTTPAddress, "http-endpoint", "", "`address` of /metrics, /healthz and /readyz; empty turns them off")
-	flags.DurationVar(&o.Grace, "grace", 10*time.Second, "how long a stop waits for calls under way")
-	verbosity := flags.Int("v", 0, "log `level`: 0 life cycle and failed calls, 2 all calls, 4 steps")
-	if err := parse(flags, args); err != nil || helped(flags) {
+	flags.Var((*age)(&o.Grace), "grace", "how long a stop waits for calls under way")
+	flags.IntVarP(&verbosity, "v", "v", 0, "log `level`: 0 life cycle and failed calls, 2 all calls, 4 steps")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		o.Socket.Mode = fs.FileMode(mode)
+		configuration, err := load(o.ConfigFile)
+		if err != nil {
+			return err
+		}
+		if validate {
+			return configuration.Print(c.OutOrStdout())
+		}
+		log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(verbosity), textlogger.Output(c.ErrOrStderr())))
+		return driver.Run(klog.NewContext(c.Context(), log), configuration, o)
+	}
+	return c
+}
+
+// defaultConfig is where the chart puts the configuration, so that a command in a
+// pod of it needs no flag.
+const defaultConfig = "/etc/contract-cosi-driver/config/config.yaml"
+
+func configFlag(flags *pflag.FlagSet, file *string) {
+	flags.StringVar(file, "config", defaultConfig, "the configuration `file`")
+}
+
+func load(file string) (*config.Config, error) {
+	c, err := config.Load(file, driver.Types())
+	if file == defaultConfig && errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w; say with --config where the configuration is", err)
+	}
+	return c, err
+}
+
+// arguments refuses what is no command of a command's own.
+func arguments(c *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case !c.HasSubCommands():
+		return fmt.Errorf("unexpected argument %q; %s takes flags only", args[0], c.Name())
+	}
+	var known []string
+	for _, sub := range c.Commands() {
+		known = append(known, sub.Name())
+	}
+	return fmt.Errorf("unknown command %q; %s", args[0], settings.Suggest(args[0], known))
+}
+
+// flagFault names the flag that is nearest to one that there is not.
+func flagFault(c *cobra.Command, err error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
 		return err
 	}
-	o.Socket.Mode, o.ConfigFile = fs.FileMode(mode), *file
-	if *file == "" {
-		return errors.New("--config is missing; see contract-cosi-driver serve --help")
+	var known []string
+	c.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, "--"+f.Name) })
+	name := "--" + unknown.GetSpecifiedName()
+	if short := unknown.GetSpecifiedShortnames(); short != "" {
+		name = "-" + short
 	}
-	c, err := config.Load(*file, driver.Types())
-	if err != nil {
-		return err
-	}
-	if *validate {
-		return c.Print(stdout)
-	}
-	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(*verbosity), textlogger.Output(stderr)))
-	return driver.Run(klog.NewContext(ctx, log), c, o)
+	return fmt.Errorf("unknown flag %s; %s", name, settings.Suggest(name, known))
 }
 
 // endpointFlag takes the sidecar's own variable as the default, as the
 // specification asks (v1alpha1 spec.md, "Configuration and Operation").
-func endpointFlag(flags *flag.FlagSet, endpoint *string) {
+func endpointFlag(flags *pflag.FlagSet, endpoint *string) {
 	def := os.Getenv("COSI_ENDPOINT")
 	if def == "" {
 		def = defaultEndpoint
 	}
-	flags.StringVar(endpoint, "endpoint", def, "the driver's socket, unix:///path.sock; the default is $COSI_ENDPOINT")
-}
-
-// parse is Parse for flags that are the whole command line.
-func parse(flags *flag.FlagSet, args []string) error {
-	flags.Bool("help", false, "print this text")
-	flags.Bool("h", false, "print this text")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q; see %s --help", flags.Arg(0), flags.Name())
-	}
-	if helped(flags) {
-		flags.Usage()
-	}
-	return nil
-}
-
-func helped(flags *flag.FlagSet) bool {
-	return flags.Lookup("help").Value.String() == "true" || flags.Lookup("h").Value.String() == "true"
+	flags.StringVar(endpoint, "endpoint", def, "the driver's `socket`, unix:///path.sock; the default is $COSI_ENDPOINT")
 }
 
 // fileMode is a flag in octal.
 type fileMode fs.FileMode
+
+// Type implements pflag.Value.
+func (m *fileMode) Type() string { return "octal" }
 
 func (m *fileMode) String() string { return fmt.Sprintf("%#o", uint32(*m)) }
 
@@ -163,6 +192,9 @@ func (m *fileMode) Set(s string) error {
 
 // versions is a flag that lists COSI versions.
 type versions []driver.Version
+
+// Type implements pflag.Value.
+func (v *versions) Type() string { return "versions" }
 
 func (v *versions) String() string {
 	out := make([]string, len(*v))

@@ -2,16 +2,20 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
@@ -117,14 +121,21 @@ func TestCommandLineFaults(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"unknown command":     {[]string{"audti"}, []string{`unknown command "audti"`, "serve, check, journal, contracts, buckets, keys, audit, rotate and version"}},
-		"empty command":       {[]string{""}, []string{`unexpected argument ""`}},
-		"unknown flag":        {[]string{"serve", "--confg", p.config}, []string{"-confg"}},
-		"unknown check flag":  {[]string{"check", "--confg", p.config}, []string{"-confg"}},
-		"argument":            {[]string{"--config", p.config, "extra"}, []string{`unexpected argument "extra"`}},
-		"check argument":      {[]string{"check", "extra"}, []string{`unexpected argument "extra"`}},
-		"no config":           {nil, []string{"--config is missing"}},
-		"no config to serve":  {[]string{"serve"}, []string{"--config is missing"}},
+		"unknown command":     {[]string{"audti"}, []string{`unknown command "audti"; did you mean audit?`}},
+		"no such command":     {[]string{"frobnicate"}, []string{`unknown command "frobnicate"; known are audit, buckets, check,`}},
+		"empty command":       {[]string{""}, []string{`unknown command ""`}},
+		"unknown flag":        {[]string{"serve", "--confg", p.config}, []string{"unknown flag --confg; did you mean --config?"}},
+		"unknown check flag":  {[]string{"check", "--confg", p.config}, []string{"unknown flag --confg; did you mean --config?"}},
+		"one dash":            {[]string{"-config", p.config}, []string{"unknown flag -config; did you mean --config?"}},
+		"argument":            {[]string{"--config", p.config, "extra"}, []string{`unknown command "extra"`}},
+		"check argument":      {[]string{"check", "extra"}, []string{`unexpected argument "extra"; check takes flags only`}},
+		"no config":           {nil, []string{"/etc/contract-cosi-driver/config/config.yaml", "no such file", "say with --config"}},
+		"no config to ask":    {[]string{"keys"}, []string{"/etc/contract-cosi-driver/config/config.yaml", "say with --config"}},
+		"no unit":             {[]string{"serve", "--config", p.config, "--grace", "10"}, []string{`"10" for "--grace"`, "no unit; did you mean 10s?"}},
+		"no time":             {[]string{"check", "--timeout", "soon"}, []string{`"soon" for "--timeout"`, "not a time such as 90d"}},
+		"rotate every key":    {[]string{"rotate", "--config", p.config, "--older-than", "0s"}, []string{"more than 0s; 1s rotates every key"}},
+		"rotate what":         {[]string{"rotate", "--config", p.config}, []string{"either --access ID", "--older-than AGE"}},
+		"revoke what":         {[]string{"revoke", "--config", p.config}, []string{`"access" not set`}},
 		"missing config":      {[]string{"--config", filepath.Join(p.dir, "none.yaml")}, []string{filepath.Join(p.dir, "none.yaml"), "no such file"}},
 		"config is directory": {[]string{"--config", p.dir}, []string{p.dir, "is a directory"}},
 		"mode is not octal":   {[]string{"--config", p.config, "--socket-mode", "0990"}, []string{"socket-mode", "octal"}},
@@ -133,9 +144,9 @@ func TestCommandLineFaults(t *testing.T) {
 		"version twice":       {[]string{"--config", p.config, "--cosi-versions", "v1alpha2,v1alpha2"}, []string{"v1alpha2 is named twice"}},
 		"no version":          {[]string{"--config", p.config, "--cosi-versions", ""}, []string{`"" is neither`}},
 		"journal":             {[]string{"journal"}, []string{"say journal export or journal import"}},
-		"journal command":     {[]string{"journal", "exprot"}, []string{`"exprot"`, "say journal export or journal import"}},
-		"export what":         {[]string{"journal", "export"}, []string{"--config is missing"}},
-		"import from where":   {[]string{"journal", "import", "--config", p.config}, []string{"--input is missing"}},
+		"journal command":     {[]string{"journal", "exprot"}, []string{`unknown command "exprot"; did you mean export?`}},
+		"export what":         {[]string{"journal", "export"}, []string{"say with --config"}},
+		"import from where":   {[]string{"journal", "import", "--config", p.config}, []string{`"input" not set`}},
 		"import from nothing": {[]string{"journal", "import", "--config", p.config, "--input", filepath.Join(p.dir, "none")}, []string{"--input:", "no such file"}},
 		"check a TCP address": {[]string{"check", "--endpoint", "tcp://127.0.0.1:1"}, []string{"is not unix:///absolute/path.sock"}},
 	} {
@@ -159,15 +170,29 @@ func TestCommandLineFaults(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	t.Parallel()
+	all := []string{"--config", "--endpoint", "(default \"" + defaultConfig + "\")"}
+	for name, does := range map[string]string{
+		"serve": "Serve", "check": "Probe", "journal": "Save", "contracts": "List contracts", "buckets": "List buckets", "keys": "List keys",
+		"audit": "Find", "rotate": "Issue", "revoke": "Revoke", "version": "Print", "completion": "Generate",
+	} {
+		all = append(all, fmt.Sprintf("\n  %-11s %s", name, does))
+	}
 	for name, c := range map[string]struct {
 		args []string
 		want []string
 	}{
-		"serve":       {[]string{"serve", "--help"}, []string{"-config", "-endpoint", "-socket-mode", "-http-endpoint", "-validate"}},
-		"no command":  {[]string{"--help"}, []string{"-config", "-endpoint"}},
-		"help":        {[]string{"help"}, []string{"-config", "-endpoint"}},
-		"check":       {[]string{"check", "--help"}, []string{"-endpoint", "-timeout"}},
-		"with config": {[]string{"serve", "--config", "/none", "--help"}, []string{"-config"}},
+		"serve":       {[]string{"serve", "--help"}, []string{"--config", "--endpoint", "--socket-mode", "--http-endpoint", "--validate", "-v,", "Examples:"}},
+		"no command":  {[]string{"--help"}, all},
+		"help":        {[]string{"help"}, all},
+		"help of one": {[]string{"help", "rotate"}, []string{"Issue new keys", "--older-than", "(default 1d)", "rotate --older-than 90d"}},
+		"of journal":  {[]string{"help", "journal"}, []string{"export  ", "import  "}},
+		"check":       {[]string{"check", "-h"}, []string{"--endpoint", "--timeout", "check --config driver.yaml --trial"}},
+		"with config": {[]string{"serve", "--config", "/none", "--help"}, []string{"--config"}},
+		"bash":        {[]string{"completion", "bash"}, []string{"complete -o default"}},
+		"zsh":         {[]string{"completion", "zsh"}, []string{"#compdef contract-cosi-driver"}},
+		"fish":        {[]string{"completion", "fish"}, []string{"complete -c contract-cosi-driver"}},
+		"completed":   {[]string{"__complete", "keys", "--output", ""}, []string{"table", "json", "yaml"}},
+		"flag":        {[]string{"--version"}, []string{"contract-cosi-driver version ", "go1."}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -402,6 +427,33 @@ func TestCheckWithoutADriver(t *testing.T) {
 	}
 }
 
+// What is there and may not be used is not taken for one that is not there.
+func TestCheckOfASocketOfOthers(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	path := filepath.Join(dir, "cosi.sock")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	if err := errors.Join(os.Chmod(dir, 0o711), os.Chmod(path, 0)); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() {
+		runtime.LockOSThread() // which ends with the goroutine, so that no other has its user
+		if err := unix.Setfsuid(65534); err != nil {
+			ended <- err
+			return
+		}
+		ended <- run(t.Context(), []string{"check", "--endpoint", "unix://" + path}, io.Discard, io.Discard)
+	}()
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), path+": permission denied; run as the driver's user") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // Something else may listen there.
 func TestCheckOfWhatIsNoDriver(t *testing.T) {
 	path := filepath.Join(shortDir(t), "cosi.sock")
@@ -497,6 +549,14 @@ func TestEndpointIsTheSidecarsVariable(t *testing.T) {
 		t.Error(err)
 	}
 	t.Setenv("COSI_ENDPOINT", "tcp://127.0.0.1:1")
+	if err := os.Remove(p.journal); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if _, err := os.Lstat(p.journal); err == nil {
+			t.Error("a driver without a socket began a journal")
+		}
+	}()
 	if _, _, err := command(t, "--config", p.config); err == nil || !strings.Contains(err.Error(), "tcp://127.0.0.1:1") {
 		t.Errorf("serve returned %v, want that the variable names no socket", err)
 	}

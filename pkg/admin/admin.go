@@ -1,6 +1,6 @@
 // Package admin answers what a platform engineer asks of a driver: which
 // contracts, buckets and keys there are and how they are, what is on one side
-// only, and the rotation of keys.
+// only, the rotation of keys, and the revocation of one that has leaked.
 //
 // It works on the journal and the services through the same use cases as the
 // calls of a sidecar. A journal in a file belongs to one process, so the driver
@@ -11,6 +11,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -48,6 +49,7 @@ const (
 	Keys      Command = "keys"
 	Audit     Command = "audit"
 	Rotate    Command = "rotate"
+	Revoke    Command = "revoke"
 )
 
 // Request says what a command is about.
@@ -59,11 +61,13 @@ type Request struct {
 	// Grace is, for audit, how old an orphan has to be, and, for rotate, how long
 	// an old key stays valid after the new one was delivered.
 	Grace time.Duration `json:"grace,omitempty"`
-	// Access is the id of the access whose key is rotated.
+	// Access is the id of the access whose key is rotated or revoked.
 	Access string `json:"access,omitempty"`
 	// Delivered says that the access's Secret has the new key by now, instead of
 	// rotating it.
 	Delivered bool `json:"delivered,omitempty"`
+	// Lift ends a revocation, so that the access can be granted again.
+	Lift bool `json:"lift,omitempty"`
 	// OlderThan rotates every key of at least this age.
 	OlderThan time.Duration `json:"olderThan,omitempty"`
 }
@@ -98,6 +102,8 @@ func (a *Admin) Do(ctx context.Context, c Command, r Request) (json.RawMessage, 
 		report, err = a.audit(ctx, r)
 	case Rotate:
 		report, err = a.rotate(ctx, r)
+	case Revoke:
+		report, err = a.revoke(ctx, r)
 	default:
 		err = fault.New(fault.InvalidArgument, "there is no command %q", c)
 	}
@@ -157,7 +163,7 @@ func (a *Admin) index(ctx context.Context, r Request) ([]*under, error) {
 		out = append(out, u)
 	}
 	if len(out) == 0 && r.Contract != "" {
-		return nil, fault.New(fault.NotFound, "contract %q is neither in the configuration nor in the journal", r.Contract)
+		return nil, fault.New(fault.NotFound, "contract %q is neither in the configuration nor in the journal; the command contracts lists them", r.Contract)
 	}
 	return out, nil
 }
@@ -305,11 +311,14 @@ type Key struct {
 	// AccessKeyID names the key; "" while it is being issued.
 	AccessKeyID string `json:"accessKeyID,omitempty"`
 	// State is "Active", "Inactive", "Missing" at the service, "Intent" as long as
-	// it is being issued, or "Unknown" where the service cannot be asked.
+	// it is being issued, "Revoked" by hand, "Revoking" as long as the service has
+	// not carried that out, or "Unknown" where the service cannot be asked.
 	State   string                 `json:"state"`
 	Buckets []journal.BucketAccess `json:"buckets"`
 	// IssuedAt is when it was issued, or asked for.
 	IssuedAt time.Time `json:"issuedAt"`
+	// EndsAt is when it ends by itself (keyLife); absent if it does not.
+	EndsAt time.Time `json:"endsAt,omitzero"`
 	// LastUsed is absent if it was not used or the service does not tell.
 	LastUsed time.Time `json:"lastUsed,omitzero"`
 	// Rotation is there as long as the key before it is valid too.
@@ -354,8 +363,7 @@ func (a *Admin) keys(ctx context.Context, r Request) (*Report[Key], error) {
 			k := keyOf(record)
 			have, there := atService[k.AccessKeyID]
 			switch {
-			case record.Phase != journal.Done:
-				k.State = string(journal.Intent)
+			case k.State != "":
 			case listErr != nil:
 				k.State = "Unknown"
 			case !there:
@@ -372,8 +380,18 @@ func (a *Admin) keys(ctx context.Context, r Request) (*Report[Key], error) {
 	return report, nil
 }
 
+// keyOf is a key as far as the journal tells: its State is "" if that is the
+// service's to say.
 func keyOf(record *journal.Account) Key {
-	k := Key{ID: record.ID.String(), AccessKeyID: record.Issued.AccessKeyID, Buckets: record.Effective.Buckets, IssuedAt: issuedAt(record)}
+	k := Key{ID: record.ID.String(), AccessKeyID: record.Issued.AccessKeyID, Buckets: record.Effective.Buckets, IssuedAt: issuedAt(record), EndsAt: record.ExpiresAt()}
+	switch {
+	case record.Cut == journal.Done:
+		k.State = "Revoked"
+	case record.Cut != "":
+		k.State = "Revoking"
+	case record.Phase != journal.Done:
+		k.State = string(journal.Intent)
+	}
 	if r := record.Rotation; r != nil {
 		k.Rotation = &Rotation{Old: r.Old, Delivered: r.HandedOut}
 		if !r.HandedOut.IsZero() {
@@ -445,7 +463,7 @@ func (a *Admin) rotate(ctx context.Context, r Request) (*Report[Key], error) {
 		}
 	}
 	if !seen && r.Access != "" {
-		return nil, fault.New(fault.NotFound, "access %s is not in the journal", r.Access)
+		return nil, fault.New(fault.NotFound, "access %s is not in the journal; the command keys lists them", r.Access)
 	}
 	return report, nil
 }
@@ -464,19 +482,40 @@ func (a *Admin) rotateOne(ctx context.Context, id cosi.AccountID, r Request, rep
 		} else if err != nil {
 			return err
 		}
-		if record.Phase != journal.Done || time.Since(issuedAt(record)) < r.OlderThan || record.Rotation != nil && !keys.Due(record.Rotation) {
+		if record.Phase != journal.Done || record.Cut != "" || time.Since(issuedAt(record)) < r.OlderThan || record.Rotation != nil && !keys.Due(record.Rotation) {
 			return nil
 		}
 	}
 	if err := do(); err != nil {
 		return err
 	}
+	return a.changed(ctx, id, report)
+}
+
+// changed reports a key that was changed.
+func (a *Admin) changed(ctx context.Context, id cosi.AccountID, report *Report[Key]) error {
 	record, err := a.Journal.Account(ctx, id)
 	if err != nil {
-		return fmt.Errorf("access %s was rotated and cannot be read: %w", id, err)
+		return fmt.Errorf("access %s was changed and cannot be read: %w", id, err)
 	}
 	k := keyOf(record)
-	k.State = "Active"
+	k.State = cmp.Or(k.State, "Active")
 	report.add(k)
 	return nil
+}
+
+func (a *Admin) revoke(ctx context.Context, r Request) (*Report[Key], error) {
+	id, err := cosi.ParseAccountID(r.Access)
+	if err != nil {
+		return nil, err
+	}
+	do := a.Provisioner.CutAccess
+	if r.Lift {
+		do = a.Provisioner.LiftAccess
+	}
+	if err := do(ctx, id); err != nil {
+		return nil, err
+	}
+	report := &Report[Key]{}
+	return report, a.changed(ctx, id, report)
 }

@@ -102,6 +102,9 @@ func Call(ctx context.Context, socket string, c Command, r Request) (json.RawMes
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, ErrNobody
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("the driver's socket %s: permission denied; run the command as the driver's user", socket)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the driver at %s does not answer: %w", socket, errors.Unwrap(err))
 	}

@@ -45,7 +45,7 @@ func (e *Engine) acl(name string, spec params.Bucket) option {
 	read := func(ctx context.Context) (*s3.GetBucketAclOutput, error) {
 		have, err := e.s3.GetBucketAcl(ctx, &s3.GetBucketAclInput{Bucket: &name})
 		if err == nil && have.Owner == nil {
-			return nil, fault.New(fault.Unsupported, "the storage names no owner in its ACL, so it cannot be edited; leave acl and the grants out of the class")
+			return nil, fault.New(fault.Unsupported, "the storage names no owner in its ACL, so it cannot be edited; use a BucketClass without acl and grants")
 		}
 		return have, classify(err, "GetBucketAcl")
 	}

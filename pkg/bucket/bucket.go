@@ -224,7 +224,7 @@ func (e *Engine) sameRegion(ctx context.Context, name string) error {
 	}
 	have, _, _ := strings.Cut(string(answer.LocationConstraint), ":") // Ceph adds the placement
 	if have = cmp.Or(have, "us-east-1"); have != e.endpoint.Region {
-		return fault.New(fault.Mismatch, "it exists in region %s, and its class asks for region %s; correct the class, or delete the bucket", have, e.endpoint.Region)
+		return fault.New(fault.Mismatch, "it exists in region %s, and its class asks for region %s; use a BucketClass with the first, or delete the bucket", have, e.endpoint.Region)
 	}
 	return nil
 }
@@ -248,7 +248,7 @@ func (e *Engine) Restore(ctx context.Context, name string, spec, before params.B
 		return nil, err
 	}
 	if tags[cosi.OwnerTag] != e.owner {
-		return nil, fault.New(fault.Conflict, "it has lost the driver's tag %s, or somebody has made it anew; it is left alone: restore the tag, or delete the bucket", cosi.OwnerTag)
+		return nil, fault.New(fault.Conflict, "it has lost the driver's tag %s, or was re-created by someone else; it is left alone: restore the tag, or delete the bucket", cosi.OwnerTag)
 	}
 	settings := e.settings(name, spec)
 	for i, had := range e.settings(name, before) {

@@ -36,9 +36,9 @@ var kinds = map[string]fault.Kind{
 // cures are what to do, where the code says it.
 var cures = map[string]string{
 	"BucketAlreadyExists":           "the name is taken by another contract of the service; choose another name",
-	"BucketNotEmpty":                "it still holds objects; delete them, or let its BucketClass say onDelete: empty",
-	"VersionedBucketNotEmpty":       "it still holds versions of objects; delete them, or let its BucketClass say onDelete: empty",
-	"AccessControlListNotSupported": "ACLs are off in this bucket; let the class say objectOwnership: BucketOwnerPreferred, or leave acl and the grants out of it",
+	"BucketNotEmpty":                "it still holds objects; delete them, and the deletion goes on. For new buckets a new BucketClass can say onDelete: empty",
+	"VersionedBucketNotEmpty":       "it still holds versions of objects; delete them, and the deletion goes on. For new buckets a new BucketClass can say onDelete: empty",
+	"AccessControlListNotSupported": "ACLs are off in this bucket; use a BucketClass with objectOwnership: BucketOwnerPreferred, or one without acl and grants",
 	"TooManyBuckets":                "the contract's bucket limit is reached; delete a bucket or raise the limit",
 }
 

@@ -20,6 +20,8 @@ import (
 type option struct {
 	// name is the parameter's, or that of the family.
 	name string
+	// class is what it is wanted by.
+	class *params.Bucket
 	// want is what the class says; "" if it says nothing.
 	want string
 	// none is what read returns of a bucket that nobody has set the option of.
@@ -44,11 +46,27 @@ func (o option) differs(ctx context.Context) (bool, error) {
 // They are in the order in which they are written: who owns objects and what is
 // blocked decide whether an ACL or a policy is taken, and a lock needs versions.
 func (e *Engine) settings(name string, spec params.Bucket) []option {
-	return []option{
+	options := []option{
 		e.ownership(name, spec), e.publicAccess(name, spec), e.acl(name, spec), e.policy(name, spec),
 		e.versioning(name, spec), e.objectLock(name, spec), e.lifecycle(name, spec), e.cors(name, spec),
 		e.encryption(name, spec), e.website(name, spec), e.requestPayer(name, spec),
 	}
+	for i := range options {
+		options[i].class = &spec
+	}
+	return options
+}
+
+// said is the option with the parameters by which its class asks for it.
+func (o option) said() string {
+	if o.class == nil {
+		return o.name
+	}
+	by := o.class.Saying(o.name)
+	if slices.Equal(by, []string{o.name}) {
+		return o.name
+	}
+	return o.name + " (" + strings.Join(by, ", ") + ")"
 }
 
 // writeAll configures a fresh bucket, in which there is nothing to compare.
@@ -94,7 +112,7 @@ func (e *Engine) write(ctx context.Context, o option) error {
 	}
 	if missing {
 		e.features.learn(e.endpoint.URL, o.name, false)
-		return lacks(err, o.name)
+		return lacks(err, o.said())
 	}
 	if err != nil || has && known {
 		return err
@@ -104,14 +122,14 @@ func (e *Engine) write(ctx context.Context, o option) error {
 		switch {
 		case fault.Is(err, fault.Unsupported) || err == nil && have == blank:
 			e.features.learn(e.endpoint.URL, o.name, false)
-			return lacks(err, o.name)
+			return lacks(err, o.said())
 		case err != nil:
 			return err
 		case have != o.none || o.want == o.none:
 			e.features.learn(e.endpoint.URL, o.name, true)
 			return nil
 		case wait > settleMost: // not visible yet is not missing
-			return fault.New(fault.Pending, "the storage has taken %s and does not show it yet; the call is retried until it does: if it never does, leave it out of the class", o.name)
+			return fault.New(fault.Pending, "the storage has taken %s and does not show it yet; the call is retried until it does: if it never does, use a class without it", o.said())
 		}
 		select {
 		case <-time.After(wait):
@@ -151,7 +169,7 @@ func (e *Engine) probe(ctx context.Context, spec params.Bucket) error {
 		case !known:
 			open = append(open, i)
 		case !has:
-			missing = append(missing, o.name)
+			missing = append(missing, o.said())
 		}
 	}
 	if len(open) > 0 && len(missing) == 0 {
@@ -170,7 +188,7 @@ func (e *Engine) probe(ctx context.Context, spec params.Bucket) error {
 					err = readErr
 				case kind == fault.Unsupported || have == blank:
 					e.features.learn(e.endpoint.URL, settings[i].name, false)
-					missing = append(missing, settings[i].name)
+					missing = append(missing, settings[i].said())
 				}
 				return true
 			})
@@ -203,7 +221,7 @@ func (e *Engine) someBuckets(ctx context.Context) ([]string, error) {
 
 func lacks(cause error, options ...string) error {
 	list := strings.Join(options, ", ")
-	return fault.Wrap(fault.Unsupported, cause, "the storage has no %s; leave it out of the class", list)
+	return fault.Wrap(fault.Unsupported, cause, "the storage has no %s; use a class without it", list)
 }
 
 // Features is what a service has been found to have or to lack. A lack is looked

@@ -54,9 +54,9 @@ type Driver struct {
 	Name string `yaml:"name" jsonschema:"required,maxLength=63,pattern=^[a-z]([a-z0-9-]*[a-z0-9])?(\\.[a-z]([a-z0-9-]*[a-z0-9])?)*$"`
 	// Owner marks everything this driver makes. Two drivers at one service need two marks.
 	Owner string `yaml:"owner" jsonschema:"required,maxLength=128"`
-	// AdminSocket is where a running driver answers the commands contracts,
-	// buckets, keys, audit and rotate. The default is beside a journal in a file,
-	// which no other process can read; without one there is none.
+	// AdminSocket is where a running driver answers the commands that ask it, such
+	// as keys and revoke. The default is beside a journal in a file, which no other
+	// process can read; without one there is none.
 	AdminSocket string `yaml:"adminSocket,omitempty"`
 	// CallTimeout bounds each RPC, because the released sidecars set no deadline;
 	// 30s by default.

@@ -72,7 +72,11 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	log := klog.FromContext(ctx)
 	m := metrics.New()
 	current, due := newLive(c), newDue(listed(c))
-	in, err := open(ctx, c, current, m, o.Socket.Dir(), due.wake)
+	dir, err := o.Socket.Dir()
+	if err != nil {
+		return err
+	}
+	in, err := open(ctx, c, current, m, dir, due.wake)
 	if err != nil {
 		return err
 	}

@@ -213,6 +213,10 @@ type Account struct {
 	Effective Grant
 	// CreatedAt is when the intent was written.
 	CreatedAt time.Time
+	// Cut is how far the revocation of the key by a person has come, "" if there was
+	// none: Intent as long as the service may have the key, and Done after that. An
+	// access that is cut is given no key.
+	Cut Phase
 
 	version uint64 // the stored entry's; 0 if there is none
 }
@@ -381,6 +385,10 @@ func (j *Journal) SaveAccount(ctx context.Context, a *Account) error {
 	if r := a.Rotation; r != nil {
 		v.Rotation = &storedRotation{r.Phase, stored(r.Proposed), r.Old, r.Grace, r.HandedOut}
 	}
+	if a.Cut != "" {
+		v.Cut, v.Asked = &storedCut{a.Cut, a.Effective.KeyLife}, &a.Requested
+		v.Grant.KeyLife = time.Nanosecond
+	}
 	refs := make([]Key, len(a.Effective.Buckets))
 	for i, b := range a.Effective.Buckets {
 		refs[i] = bucketKey(cosi.BucketID{ContractID: a.ID.ContractID, Bucket: b.Bucket})
@@ -455,7 +463,11 @@ func accountOf(e Entry) (*Account, error) {
 	if v.Asked == nil {
 		v.Asked = &v.Grant
 	}
-	a := &Account{ID: id, Requested: *v.Asked, Effective: v.Grant, CreatedAt: v.CreatedAt, version: e.Version,
+	cut := Phase("")
+	if v.Cut != nil {
+		cut, v.Grant.KeyLife = v.Cut.Phase, v.Cut.KeyLife
+	}
+	a := &Account{ID: id, Requested: *v.Asked, Effective: v.Grant, CreatedAt: v.CreatedAt, Cut: cut, version: e.Version,
 		KeyState: KeyState{Phase: v.Phase, Proposed: v.Proposed.pair(), Issued: v.Issued.pair(), IssuedAt: v.IssuedAt}}
 	if r := v.Rotation; r != nil {
 		a.Rotation = &Rotation{r.Phase, r.Proposed.pair(), r.Old, r.Grace, r.HandedOut}
@@ -483,6 +495,13 @@ type (
 		CreatedAt time.Time       `json:"createdAt"`
 		IssuedAt  time.Time       `json:"issuedAt,omitzero"`
 		Rotation  *storedRotation `json:"rotation,omitempty"`
+		Cut       *storedCut      `json:"cut,omitempty"`
+	}
+	// storedCut holds the key's life, in whose place the grant has one that is over:
+	// a driver that knows of no cut gives no other key for one that has ended.
+	storedCut struct {
+		Phase   Phase         `json:"phase"`
+		KeyLife time.Duration `json:"keyLife,omitempty"` // in nanoseconds
 	}
 	storedRotation struct {
 		Phase     Phase         `json:"phase"`

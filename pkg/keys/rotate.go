@@ -38,7 +38,7 @@ func (s *Slot) Rotate(ctx context.Context, grace time.Duration) error {
 	k := s.State
 	switch {
 	case k.Phase != journal.Done:
-		return fault.New(fault.FailedPrecondition, "access %s has no key yet; it is granted first", s.Name)
+		return fault.New(fault.FailedPrecondition, "it has no key yet; it is granted first")
 	case s.Service.Capabilities().MaxKeysPerSlot == 1:
 		return fault.New(fault.FailedPrecondition, "backend %s holds one key for each access; make a second BucketAccess instead", s.Service.Name())
 	case k.Rotation == nil:
@@ -48,9 +48,9 @@ func (s *Slot) Rotate(ctx context.Context, grace time.Duration) error {
 		}
 		return s.issueNext(ctx)
 	case k.Rotation.HandedOut.IsZero():
-		return fault.New(fault.FailedPrecondition, "access %s still has the key before its last rotation, because the new one is not delivered yet; see rotate --delivered", s.Name)
+		return fault.New(fault.FailedPrecondition, "it still has the key before its last rotation, because the new one is not delivered yet; when the application's Secret has it, say rotate --delivered")
 	}
-	return fault.New(fault.FailedPrecondition, "access %s still has the key before its last rotation; it is revoked when its grace ends", s.Name)
+	return fault.New(fault.FailedPrecondition, "it still has the key before its last rotation, which is revoked when its grace ends; rotate it after that")
 }
 
 // Tend carries on a rotation that was interrupted, and ends one whose grace is

@@ -10,6 +10,7 @@
 package params
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -136,6 +137,9 @@ type Parameter struct {
 	Check Check
 	// Excludes are parameters that cannot stand beside this one.
 	Excludes []string
+	// Option is the option of a bucket that it says something of, where several
+	// parameters share one; "" for one of its own name.
+	Option string
 	// Needs is a parameter that this one is nothing without; "" for none.
 	Needs string
 	// Satisfies is a parameter that need not be given where this one is, though a
@@ -181,6 +185,18 @@ func (b Bucket) Differences(other Bucket) []string {
 	all := maps.Clone(x)
 	maps.Copy(all, y)
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return string(x[name]) == string(y[name]) })
+}
+
+// Saying names the parameters by which a class says something of an option.
+func (b Bucket) Saying(option string) []string {
+	said := b.fields()
+	var out []string
+	for _, r := range bucketTable.rows {
+		if cmp.Or(r.Option, r.Name) == option && said[r.Name] != nil {
+			out = append(out, r.Name)
+		}
+	}
+	return out
 }
 
 // contradictions are values that are good one by one and not together. Only the

@@ -78,7 +78,7 @@ var bucketTable = newTable(bucketRows())
 func bucketRows() []row[Bucket] {
 	grant := func(name, permission string, list func(*Grants) *[]string) row[Bucket] {
 		return row[Bucket]{
-			Parameter{Name: name, Class: BucketClass, TestedOn: onVersitygw, Type: grantees, Text: "grants " + permission + " on the bucket to others by ACL", Opens: []Rule{{Pattern: `uri=.*`}, {Pattern: `uri="*http://acs\.amazonaws\.com/groups/s3/LogDelivery"*`, Not: true}},
+			Parameter{Name: name, Option: "acl", Class: BucketClass, TestedOn: onVersitygw, Type: grantees, Text: "grants " + permission + " on the bucket to others by ACL", Opens: []Rule{{Pattern: `uri=.*`}, {Pattern: `uri="*http://acs\.amazonaws\.com/groups/s3/LogDelivery"*`, Not: true}},
 				Check: Check{List: true, MaxItems: maxGrantees, Rules: []Rule{
 					{Pattern: `(id|uri|emailAddress)="*[^"].*`, Fault: "is not id=…, uri=… or emailAddress=…"},
 				}}},
@@ -87,7 +87,7 @@ func bucketRows() []row[Bucket] {
 	}
 	days := func(name, text string, field func(*Bucket) *int32) row[Bucket] {
 		return row[Bucket]{
-			Parameter{Name: name, Class: BucketClass, TestedOn: onCeph, Type: "number of days", Text: text,
+			Parameter{Name: name, Option: "lifecycle", Class: BucketClass, TestedOn: onCeph, Type: "number of days", Text: text,
 				Check: Check{Rules: []Rule{{Pattern: `[1-9][0-9]{0,4}`, Fault: "is not a number of days from 1 to 99999"}}}},
 			func(b *Bucket, v string) error {
 				n, err := strconv.ParseInt(v, 10, 32)
@@ -178,7 +178,7 @@ func bucketRows() []row[Bucket] {
 			func(b *Bucket, v string) (err error) { b.Lifecycle, err = CanonicalLifecycle(v, true); return err },
 		},
 		{
-			Parameter{Name: "corsOrigins", Class: BucketClass, TestedOn: onAll, Type: "comma-separated origins such as `https://www.example.com`, or `*`",
+			Parameter{Name: "corsOrigins", Option: "cors", Class: BucketClass, TestedOn: onAll, Type: "comma-separated origins such as `https://www.example.com`, or `*`",
 				Text: "web pages of these origins may use the bucket in a browser",
 				Check: Check{List: true, MaxItems: maxCORS, Rules: []Rule{
 					{Pattern: `\*|[a-z][a-z0-9+.-]*://[^/*,\s]*\*?[^/*,\s]*`, Fault: "is not an origin like https://www.example.com"},
@@ -186,7 +186,7 @@ func bucketRows() []row[Bucket] {
 			func(b *Bucket, v string) error { b.CORSOrigins = set(v); return nil },
 		},
 		{
-			Parameter{Name: "corsMethods", Class: BucketClass, TestedOn: onAll, Type: "comma-separated `GET`, `PUT`, `POST`, `DELETE`, `HEAD`", Default: "`GET,HEAD`",
+			Parameter{Name: "corsMethods", Option: "cors", Class: BucketClass, TestedOn: onAll, Type: "comma-separated `GET`, `PUT`, `POST`, `DELETE`, `HEAD`", Default: "`GET,HEAD`",
 				Text: "what they may do",
 				Check: Check{List: true, MaxItems: len(corsMethods), Rules: []Rule{
 					{Pattern: strings.Join(corsMethods, "|"), Fault: "is not one of " + strings.Join(corsMethods, ", ")},
@@ -208,7 +208,7 @@ func bucketRows() []row[Bucket] {
 			func(b *Bucket, v string) error { b.Encryption = v; return nil },
 		},
 		{
-			Parameter{Name: "kmsKey", Class: BucketClass, TestedOn: onFake, Type: "id of a key at the service's key service",
+			Parameter{Name: "kmsKey", Option: "encryption", Class: BucketClass, TestedOn: onFake, Type: "id of a key at the service's key service",
 				Text:      "encryption with this key; in place of `encryption`",
 				Satisfies: "encryption",
 				Check:     Check{MaxBytes: maxKMSKey, Rules: []Rule{{Pattern: `[!-~]+`, Fault: "is not the id of a key"}}},
@@ -216,13 +216,13 @@ func bucketRows() []row[Bucket] {
 			func(b *Bucket, v string) error { b.KMSKey = v; return nil },
 		},
 		{
-			Parameter{Name: "websiteIndex", Class: BucketClass, TestedOn: onGateway, Type: "object key without `/`, such as `index.html`",
+			Parameter{Name: "websiteIndex", Option: "website", Class: BucketClass, TestedOn: onGateway, Type: "object key without `/`, such as `index.html`",
 				Text:  "makes the bucket a web site; who may read it is for `acl` or `policy` to say",
 				Check: Check{Rules: []Rule{{Pattern: `[^/\x00]{1,255}`, Fault: "is not the end of an object key, 1 to 255 characters without /"}}}},
 			func(b *Bucket, v string) error { b.WebsiteIndex = v; return nil },
 		},
 		{
-			Parameter{Name: "websiteError", Class: BucketClass, TestedOn: onGateway, Type: "object key",
+			Parameter{Name: "websiteError", Option: "website", Class: BucketClass, TestedOn: onGateway, Type: "object key",
 				Text:  "what the web site shows when there is no such page",
 				Check: Check{MaxBytes: maxPrefixBytes, Rules: []Rule{{Pattern: `[^\x00]+`, Fault: "is not an object key"}}},
 				Needs: "websiteIndex"},

@@ -226,6 +226,9 @@ func (p *Provisioner) knowsKey(ctx context.Context, account cosi.AccountID, k co
 		var record *journal.Account
 		if record, err = p.journal.Account(ctx, account); err == nil {
 			state = &record.KeyState
+			if record.Cut == journal.Done {
+				return false, true, nil
+			}
 		}
 	}
 	if err != nil {
@@ -269,6 +272,9 @@ func (p *Provisioner) notWhole(ctx context.Context, record *journal.Account, lis
 	there := slices.ContainsFunc(listed, func(k contract.KeyInfo) bool { return k.AccessKeyID == record.Issued.AccessKeyID })
 	switch {
 	case time.Since(record.CreatedAt) < grace || time.Since(record.IssuedAt) < grace: // its key may be younger than the list
+	case record.Cut == journal.Intent:
+		orphan("its key was revoked by hand, and the service has not carried that out; repeat contract-cosi-driver revoke")
+	case record.Cut != "":
 	case record.Phase != journal.Done:
 		orphan("a grant of this access was begun and never ended; repeat it, or delete its BucketAccess")
 	case !there && !ended(record):

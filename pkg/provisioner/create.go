@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -71,6 +72,7 @@ func (p *Provisioner) createBucket(ctx context.Context, id cosi.BucketID, class 
 		}
 		if err = s.In(at).Create(ctx, id.Bucket, spec); err != nil {
 			p.undoCreate(ctx, s.In(at), id, err)
+			err = p.withLimit(ctx, id.ContractID, terms, err)
 		}
 		return fault.In(err, "bucket %s", id)
 	})
@@ -85,6 +87,20 @@ func (p *Provisioner) createBucket(ctx context.Context, id cosi.BucketID, class 
 	p.alive.add(bucketKey(id))
 	klog.FromContext(ctx).V(4).Info("Bucket created", "bucket", id)
 	return Bucket{ID: id, Endpoint: at}, nil
+}
+
+// withLimit adds to a refusal of one bucket more how many there are, and may be
+// as far as the contract's terms say.
+func (p *Provisioner) withLimit(ctx context.Context, id cosi.ContractID, terms config.Terms, err error) error {
+	have, _, usageErr := p.journal.Usage(ctx, id)
+	if !fault.Is(err, fault.LimitExceeded) || usageErr != nil {
+		return err
+	}
+	most := "its plan has the limit"
+	if q := terms.Quota.MaxBuckets; q != nil {
+		most = fmt.Sprintf("quota.maxBuckets of its terms is %d", *q)
+	}
+	return fault.Wrap(fault.LimitExceeded, err, "%s (contract %s has %d buckets of this driver; %s)", err, id.Contract, have, most)
 }
 
 // region returns the endpoint of a region of a contract, and looks again if the
@@ -133,7 +149,7 @@ func (p *Provisioner) createdBefore(ctx context.Context, record *journal.Bucket,
 		}
 	}
 	if differing := record.Requested.Differences(class.requested); len(differing) > 0 {
-		return Bucket{}, fault.New(fault.Mismatch, "bucket %s exists and was made with other parameters: %s differ; delete the bucket or restore its class", record.ID, strings.Join(differing, ", "))
+		return Bucket{}, fault.New(fault.Mismatch, "bucket %s exists and was made with other parameters: %s differ; use another name, or a BucketClass with the parameters it was made with", record.ID, strings.Join(differing, ", "))
 	}
 	return p.bucketOf(record), p.restoreBucket(ctx, record, class.effective)
 }
@@ -152,7 +168,7 @@ func (p *Provisioner) checkCreate(name string, parameters map[string]string) (bu
 		err = join(err, noContract(spec.Contract))
 	}
 	if known && terms.Listed != spec.Contract {
-		err = join(err, fault.New(fault.FailedPrecondition, "contract %q belongs to one bucket; let the class name contract %q, which signs one for each", spec.Contract, terms.Listed))
+		err = join(err, fault.New(fault.FailedPrecondition, "contract %q belongs to one bucket; use a BucketClass that names contract %q, which signs one for each", spec.Contract, terms.Listed))
 	}
 	id := cosi.BucketID{ContractID: cosi.ContractID{Backend: terms.Backend, Contract: terms.ContractFor(name)}, Bucket: name}
 	return class, id, terms, err
@@ -161,7 +177,7 @@ func (p *Provisioner) checkCreate(name string, parameters map[string]string) (bu
 // noContract is for a name that the configuration does not have. It may get it,
 // so the call may succeed later.
 func noContract(name string) error {
-	return fault.New(fault.FailedPrecondition, "contract %q is not in the driver's configuration; ask the platform's operator to add it, or correct the class", name)
+	return fault.New(fault.FailedPrecondition, "contract %q is not in the driver's configuration; ask the platform's operator to add it, or use another BucketClass", name)
 }
 
 // undoCreate takes back what a failed create has made, so that no bucket is
@@ -260,7 +276,7 @@ func (p *Provisioner) asDescribed(ctx context.Context, record *journal.Bucket, s
 func sameAs(ctx context.Context, engine *bucket.Engine, name string, spec params.Bucket) error {
 	differing, err := engine.Differences(ctx, name, spec)
 	if err == nil && len(differing) > 0 {
-		return fault.New(fault.Mismatch, "it is not as its parameters say: %s differ; change the bucket, or leave these parameters out", strings.Join(differing, ", "))
+		return fault.New(fault.Mismatch, "it is not as its parameters say: %s differ; change the bucket, or use a class without these parameters", strings.Join(differing, ", "))
 	}
 	return err
 }

@@ -84,6 +84,8 @@ func (p *Provisioner) GrantAccess(ctx context.Context, req GrantRequest) (Access
 		}
 	case err != nil:
 		return Access{}, err
+	case record.Cut != "":
+		return Access{}, fault.In(isCut(id), "access %s", id)
 	case !reflect.DeepEqual(record.Requested, requested):
 		return Access{}, fault.New(fault.Mismatch, "access %s exists and was granted otherwise (%s differ); delete the BucketAccess and make a new one", id, strings.Join(grantDifferences(record.Requested, requested), ", "))
 	case ended(record):
@@ -136,6 +138,13 @@ func (p *Provisioner) issueKey(ctx context.Context, call *call, slot *keys.Slot,
 		call.after(func() { acknowledge(ctx) })
 		p.alive.add(accountKey(record.ID))
 		return nil
+	case fault.FailedPrecondition:
+		// A service that refuses a contract's key says of the contract what it likes.
+		if have, lookup := slot.Service.Signed(ctx, slot.Contract); lookup == nil {
+			if state := slot.Service.Usable(have); fault.Is(state, fault.FailedPrecondition) {
+				err = state
+			}
+		}
 	case fault.InvalidArgument:
 		// The request was checked before. What the service finds wrong is the state
 		// of things, such as a bucket that is gone.
@@ -226,9 +235,9 @@ func (p *Provisioner) checkGrant(req GrantRequest, parameters map[string]string)
 	switch req.Auth {
 	case cosi.Key:
 	case cosi.ServiceAccount:
-		err = join(err, fault.New(fault.InvalidArgument, "authentication by service account (IAM) is not supported by this driver; set authenticationType: Key in the BucketAccessClass"))
+		err = join(err, fault.New(fault.InvalidArgument, "authentication by service account (IAM) is not supported by this driver; use a BucketAccessClass with authenticationType: Key"))
 	default:
-		err = join(err, fault.New(fault.InvalidArgument, "the authentication type is missing or unknown; set authenticationType: Key in the BucketAccessClass"))
+		err = join(err, fault.New(fault.InvalidArgument, "the authentication type is missing or unknown; use a BucketAccessClass with authenticationType: Key"))
 	}
 	if len(req.Buckets) == 0 {
 		err = join(err, fault.New(fault.InvalidArgument, "the access names no bucket"))
@@ -251,11 +260,11 @@ func (p *Provisioner) checkGrant(req GrantRequest, parameters map[string]string)
 			mode = class.Mode
 		}
 		if class.Mode != cosi.ReadWrite && mode != class.Mode {
-			err = join(err, fault.New(fault.InvalidArgument, "bucket %s: %s is asked for, and the BucketAccessClass allows %s only", bucketID, mode, class.Mode))
+			err = join(err, fault.New(fault.InvalidArgument, "bucket %s: %s is asked for, and the BucketAccessClass allows %s only; use another BucketAccessClass", bucketID, mode, class.Mode))
 		}
 		actions := class.ActionsIn(mode)
 		if len(actions) == 0 && len(class.Actions) > 0 {
-			err = join(err, fault.New(fault.InvalidArgument, "bucket %s: %s allows none of the actions of the BucketAccessClass", bucketID, mode))
+			err = join(err, fault.New(fault.InvalidArgument, "bucket %s: %s allows none of the actions of the BucketAccessClass; use another BucketAccessClass, or another mode", bucketID, mode))
 		}
 		grant.Buckets = append(grant.Buckets, journal.BucketAccess{Bucket: bucketID.Bucket, Mode: mode, Actions: actions})
 	}
@@ -341,7 +350,7 @@ func (p *Provisioner) checkUnlimited(id cosi.AccountID, grant journal.Grant) err
 	var err error
 	for _, b := range grant.Buckets {
 		if terms, known := p.terms(id.Contract); !known || !terms.PerBucket || terms.ContractFor(b.Bucket) != id.Contract {
-			err = join(err, fault.New(fault.InvalidArgument, "backend %s cannot limit a key to a bucket, and bucket %s shares its contract; let its BucketClass name a contract whose terms say perBucket", id.Backend, bucketIDOf(id, b)))
+			err = join(err, fault.New(fault.InvalidArgument, "backend %s cannot limit a key to a bucket, and bucket %s shares its contract; make the bucket by a BucketClass whose contract's terms say perBucket", id.Backend, bucketIDOf(id, b)))
 		}
 		if b.Mode != cosi.ReadWrite {
 			err = join(err, fault.New(fault.InvalidArgument, "bucket %s: %s is asked for, and backend %s gives keys that may do everything; ask for %s", bucketIDOf(id, b), b.Mode, id.Backend, cosi.ReadWrite))
@@ -366,7 +375,7 @@ func (p *Provisioner) grantable(ctx context.Context, id cosi.AccountID, grant jo
 			return nil, err
 		}
 		if record.Emptying != nil {
-			return nil, fault.New(fault.FailedPrecondition, "bucket %s is being emptied for its deletion; no key is given to it", bucketID)
+			return nil, fault.New(fault.FailedPrecondition, "bucket %s is being emptied for its deletion, and no key is given to it; use another bucket", bucketID)
 		}
 		out[i] = p.bucketOf(record)
 		if err := complete(out[i].Endpoint, id.ContractID); err != nil {

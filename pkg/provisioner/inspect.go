@@ -123,7 +123,7 @@ func (p *Provisioner) InspectAccount(ctx context.Context, id cosi.AccountID, rep
 		return nil, err
 	}
 	defer call.end()
-	if record == nil || record.Phase != journal.Done || ended(record) { // a grant is under way, or the key is gone as its class says
+	if record == nil || record.Phase != journal.Done || record.Cut != "" || ended(record) { // a grant is under way, or the key is wanted gone
 		return nil, nil
 	}
 	slot := p.slotOf(backend, record)

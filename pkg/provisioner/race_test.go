@@ -11,6 +11,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/memory"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
@@ -44,6 +45,7 @@ var actions = map[string]action{
 		return err
 	}},
 	"revoke": {do: func(w *world, p *process, _ *secret.KeyPair) error { return w.revoke(p, "ba-1") }, takesKey: true, repeats: true},
+	"cut":    {do: func(w *world, p *process, _ *secret.KeyPair) error { return absentIsNil(w.cut(p, "ba-1")) }, takesKey: true, repeats: true},
 	"delete": {do: func(w *world, p *process, _ *secret.KeyPair) error { return w.delete(p, "data") }, takesKey: true, takesBucket: true, repeats: true},
 	"adopt": {do: func(w *world, p *process, _ *secret.KeyPair) error {
 		_, err := p.AdoptBucket(w.ctx(), bucketID("data"), nil)
@@ -257,7 +259,24 @@ func lifeWithFault(t *testing.T, secrets memory.Secrets, shared bool, f fate, at
 	if w.works(key, "data") {
 		w.fail("the old key works after the end of its rotation")
 	}
-	w.must("second access", again(func() error { _, err := w.grant(p, "ba-2", "data"); return err }))
+	w.must("second access", again(func() (err error) { key, err = w.grant(p, "ba-2", "data"); return err }))
+	w.must("cut", again(func() error { return w.cut(p, "ba-2") }))
+	w.must("inspect", again(func() error { return w.inspect(p) }))
+	if w.works(key, "data") || !w.works(second, "data") {
+		w.fail("the key that was cut works, or another does not")
+	}
+	w.must("refuse a grant after the cut", again(func() error {
+		if _, err := w.grant(p, "ba-2", "data"); !fault.Is(err, fault.FailedPrecondition) {
+			return fmt.Errorf("got %w", err)
+		}
+		return nil
+	}))
+	w.must("lift", again(func() error { return w.lift(p, "ba-2") }))
+	var third secret.KeyPair
+	w.must("grant after the cut", again(func() (err error) { third, err = w.grant(p, "ba-2", "data"); return err }))
+	if third == key || !w.works(third, "data") || w.works(key, "data") {
+		w.fail("after the cut: the same key, or one that does not work, or the old one does")
+	}
 	w.must("revoke", again(func() error { return w.revoke(p, "ba-1") }))
 	if w.works(second, "data") {
 		w.fail("the key works after its revocation")

@@ -8,6 +8,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/keys"
 )
 
 // RevokeAccess takes a key and its principal away. When it returns nil the
@@ -49,6 +50,52 @@ func (p *Provisioner) RevokeAccess(ctx context.Context, accountID string, bucket
 		return fault.In(err, "access %s", id)
 	}
 	return p.journal.Delete(ctx, record)
+}
+
+// CutAccess takes the key of an access away and gives it no other, until
+// [Provisioner.LiftAccess]. When it returns nil the storage refuses the key. It is
+// for a key that has leaked: the access itself stays, with its Secret.
+func (p *Provisioner) CutAccess(ctx context.Context, id cosi.AccountID) error {
+	return p.onKey(ctx, id, p.begin, func(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
+		return p.cut(ctx, slot, record)
+	})
+}
+
+func (p *Provisioner) cut(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
+	p.alive.remove(accountKey(record.ID))
+	if record.Cut == "" {
+		record.Cut = journal.Intent
+		if err := slot.Save(ctx); err != nil {
+			return err
+		}
+	}
+	if err := slot.Revoke(ctx); err != nil {
+		return fault.In(err, "it is given no key any more, but the service may still accept the one that it has; repeat the command until it succeeds")
+	}
+	if record.Cut == journal.Done {
+		return nil
+	}
+	record.Cut, record.Rotation = journal.Done, nil
+	return slot.Save(ctx)
+}
+
+// LiftAccess lets an access that was cut be granted again, with another key.
+func (p *Provisioner) LiftAccess(ctx context.Context, id cosi.AccountID) error {
+	return p.onKey(ctx, id, p.begin, func(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
+		if record.Cut == "" {
+			return nil
+		}
+		if err := p.cut(ctx, slot, record); err != nil {
+			return err
+		}
+		record.Cut, record.KeyState = "", journal.KeyState{Phase: journal.Intent, Proposed: keys.Propose()}
+		return slot.Save(ctx)
+	})
+}
+
+// isCut is the answer to whoever wants a key of an access that was cut.
+func isCut(id cosi.AccountID) error {
+	return fault.New(fault.FailedPrecondition, "its key was revoked by hand, and it gets no other until that is lifted by whoever runs the driver: contract-cosi-driver revoke --access %s --lift", id)
 }
 
 // beginAccess admits a call on an access, with the locks on its buckets that a

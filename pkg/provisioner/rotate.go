@@ -14,6 +14,9 @@ import (
 // of a rotation before is done first.
 func (p *Provisioner) RotateAccess(ctx context.Context, id cosi.AccountID, grace time.Duration) error {
 	return p.onKey(ctx, id, p.begin, func(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
+		if record.Cut != "" {
+			return isCut(id)
+		}
 		if ended(record) {
 			return fault.New(fault.FailedPrecondition, "its key has ended, as its class says (keyLife); delete the BucketAccess and make a new one")
 		}
@@ -29,16 +32,19 @@ func (p *Provisioner) RotateAccess(ctx context.Context, id cosi.AccountID, grace
 // [keys.Slot.Deliver].
 func (p *Provisioner) Delivered(ctx context.Context, id cosi.AccountID) error {
 	return p.onKey(ctx, id, p.begin, func(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
+		if record.Cut != "" {
+			return isCut(id)
+		}
 		if r := record.Rotation; r == nil || r.Phase != journal.Done {
-			return fault.New(fault.FailedPrecondition, "it has no key before a rotation")
+			return fault.New(fault.FailedPrecondition, "it has no key before a rotation; rotate --access %s issues a new one", id)
 		}
 		return slot.Deliver(ctx)
 	})
 }
 
 // Tend does what is due of a record without anyone asking: it carries on a
-// rotation that was interrupted, ends one whose grace is over, and cancels a
-// contract that has lost its last bucket. In most cases there is nothing, and no
+// rotation or a cut that was interrupted, ends a rotation whose grace is over, and
+// cancels a contract that has lost its last bucket. In most cases there is nothing, and no
 // call is made.
 func (p *Provisioner) Tend(ctx context.Context, key journal.Key) error {
 	switch key.Kind {
@@ -54,10 +60,15 @@ func (p *Provisioner) Tend(ctx context.Context, key journal.Key) error {
 			return err
 		}
 		record, err := p.journal.Account(ctx, id)
-		if err != nil || record.Rotation == nil {
+		if err != nil || record.Rotation == nil && record.Cut != journal.Intent {
 			return absentIsNil(err)
 		}
-		return absentIsNil(p.onKey(ctx, id, p.beginIdle, func(ctx context.Context, slot *keys.Slot, _ *journal.Account) error { return slot.Tend(ctx) }))
+		return absentIsNil(p.onKey(ctx, id, p.beginIdle, func(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
+			if record.Cut != "" {
+				return p.cut(ctx, slot, record)
+			}
+			return slot.Tend(ctx)
+		}))
 	}
 	return nil
 }
@@ -74,7 +85,7 @@ func (p *Provisioner) onKey(ctx context.Context, id cosi.AccountID, begin beginn
 	}
 	defer call.end()
 	if record == nil {
-		return fault.New(fault.NotFound, "access %s is not in the journal", id)
+		return fault.New(fault.NotFound, "access %s is not in the journal; the command keys lists them", id)
 	}
 	return fault.In(do(ctx, p.slotOf(backend, record), record), "access %s", id)
 }

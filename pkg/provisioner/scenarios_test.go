@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -396,6 +397,25 @@ func TestSuspendedByItsTerms(t *testing.T) {
 		if len(w.service.Contracts())+len(w.store.keys()) > 0 {
 			w.fail("contracts %v, records %v", w.service.Contracts(), w.store.keys())
 		}
+		// Nor is one whose signing has failed before, or one that is gone.
+		w.terms[team] = config.Terms{Listed: team, Backend: backend}
+		w.at("EnsureContract", always(lost))
+		w.kind("create", w.create(p, "data", nil), fault.Unavailable)
+		w.sched.plan = nil
+		suspended := config.Terms{Listed: team, Backend: backend, Suspend: true}
+		w.terms[team] = suspended
+		w.kind("create after a fault", w.create(p, "data", nil), fault.FailedPrecondition, "suspended by its terms")
+		w.terms[team] = config.Terms{Listed: team, Backend: backend}
+		w.must("create", func() error { return w.create(p, "data", nil) })
+		w.service.DropContract(team)
+		p.TakenOver()
+		w.terms[team] = suspended
+		for _, driver := range []*process{p, w.start()} {
+			w.kind("create of what is gone", w.create(driver, "data", nil), fault.FailedPrecondition)
+		}
+		if len(w.service.Contracts()) > 0 {
+			w.fail("contracts %v", w.service.Contracts())
+		}
 	})
 }
 
@@ -555,6 +575,117 @@ func TestRotationBetweenTwoAttempts(t *testing.T) {
 		w.must("inspect", func() error { return w.inspect(p) })
 		if w.works(first.Key, "data") || !w.works(second.Key, "data") {
 			w.fail("the old key works: %v, the new one: %v", w.works(first.Key, "data"), w.works(second.Key, "data"))
+		}
+	})
+}
+
+// A key that was cut stays so, whoever asks for it, until that is lifted.
+func TestCut(t *testing.T) {
+	t.Parallel()
+	for _, secrets := range []memory.Secrets{memory.Chosen, memory.Repeated, memory.Once} {
+		in(t, secrets, false, func(w *world, p *process) {
+			keysOf := func() (n int) {
+				for _, k := range w.service.Keys() {
+					if k.Slot == "ba-1" {
+						n++
+					}
+				}
+				return n
+			}
+			id, _ := cosi.ParseAccountID(accessID("ba-1"))
+			w.kind("cut of what is not there", w.cut(p, "ba-1"), fault.NotFound)
+			w.must("create", func() error { return w.create(p, "data", emptied) })
+			key, err := w.grant(p, "ba-1", "data")
+			w.kind("grant", err, "")
+			w.kind("lift of what is not cut", w.lift(p, "ba-1"), "")
+			w.kind("rotate", w.rotate(p, "ba-1", time.Hour), "")
+			w.must("inspect", func() error { return w.inspect(p) })
+
+			w.at("RevokeKey", always(lost)) // the service is away
+			w.kind("cut", w.cut(p, "ba-1"), fault.Unavailable, "given no key any more", "repeat the command")
+			_, err = w.grant(p, "ba-1", "data")
+			w.kind("grant", err, fault.FailedPrecondition, "--access "+accessID("ba-1")+" --lift")
+			found, err := p.AuditContract(w.ctx(), teamID, Audit{Accounts: []cosi.AccountID{id}})
+			if err != nil || len(found) != 1 || !strings.Contains(found[0].Text, "not carried that out") {
+				w.fail("audit of a cut that is under way: %+v, %v", found, err)
+			}
+			w.sched.plan = nil
+			w.must("inspect", func() error { return w.inspect(p) })
+			if n := keysOf(); n != 0 {
+				w.fail("%d keys are left after a cut that was interrupted", n)
+			}
+
+			for range 2 {
+				for _, driver := range []*process{p, w.start()} { // the other has the journal only
+					_, err = w.grant(driver, "ba-1", "data")
+					w.kind("grant", err, fault.FailedPrecondition)
+					w.kind("rotate", w.rotate(driver, "ba-1", time.Hour), fault.FailedPrecondition, "--lift")
+					w.kind("delivered", driver.Delivered(w.ctx(), id), fault.FailedPrecondition, "--lift")
+					w.must("inspect", func() error { return w.inspect(driver) })
+					if found, err := driver.AuditContract(w.ctx(), teamID, Audit{Accounts: []cosi.AccountID{id}}); err != nil || len(found) > 0 {
+						w.fail("audit: %+v, %v", found, err)
+					}
+				}
+				if n := keysOf(); n != 0 || w.works(key, "data") {
+					w.fail("%d keys, and the key works: %v", n, w.works(key, "data"))
+				}
+				w.kind("cut again", w.cut(p, "ba-1"), "")
+			}
+
+			w.kind("lift", w.lift(p, "ba-1"), "")
+			next, err := w.grant(p, "ba-1", "data")
+			w.kind("grant", err, "")
+			if next == key || !w.works(next, "data") || w.works(key, "data") {
+				w.fail("after the cut the key is the same, or does not work")
+			}
+			again, err := w.grant(p, "ba-1", "data")
+			w.kind("grant", err, "")
+			if again != next {
+				w.fail("a repeated grant answers another key")
+			}
+			w.kind("cut", w.cut(p, "ba-1"), "")
+			w.kind("revoke", w.revoke(p, "ba-1"), "")
+			if _, err := w.grant(p, "ba-1", "data"); err != nil { // another access of that name
+				w.fail("after a revoke: %v", err)
+			}
+			w.kind("cut", w.cut(p, "ba-1"), "")
+			w.end(p)
+		})
+	}
+}
+
+// A driver that knows of no cut reads in its place a key that has ended; the real
+// life of the key is kept.
+func TestCutBesideAnOlderDriver(t *testing.T) {
+	t.Parallel()
+	in(t, memory.Once, false, func(w *world, p *process) {
+		w.must("create", func() error { return w.create(p, "data", nil) })
+		w.must("grant", func() error { _, err := w.grant(p, "ba-1", "data"); return err })
+		id, _ := cosi.ParseAccountID(accessID("ba-1"))
+		record, err := p.journal.Account(w.ctx(), id)
+		w.kind("read", err, "")
+		const life = 90 * 24 * time.Hour
+		record.Requested.KeyLife, record.Effective.KeyLife = life, life
+		w.kind("write", p.journal.SaveAccount(w.ctx(), record), "")
+		w.kind("cut", w.cut(p, "ba-1"), "")
+		entry, err := w.store.index.Get(accountKey(id))
+		w.kind("read", err, "")
+		var older struct {
+			Phase     journal.Phase
+			Grant     journal.Grant
+			Asked     journal.Grant
+			CreatedAt time.Time
+		}
+		if err := json.Unmarshal(entry.Value, &older); err != nil {
+			t.Fatal(err)
+		}
+		read := &journal.Account{Effective: older.Grant, CreatedAt: older.CreatedAt}
+		if !ended(read) || older.Phase != journal.Done || older.Asked.KeyLife != life {
+			w.fail("an older driver reads %+v", older)
+		}
+		w.kind("lift", w.lift(p, "ba-1"), "")
+		if record, err := w.records().Account(w.ctx(), id); err != nil || record.Effective.KeyLife != life || record.Requested.KeyLife != life {
+			w.fail("the key's life is %v (%v)", record.Effective.KeyLife, err)
 		}
 	})
 }

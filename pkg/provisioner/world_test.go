@@ -483,6 +483,16 @@ func (w *world) rotate(p *process, name string, grace time.Duration) error {
 	return cmp.Or(err, p.RotateAccess(w.ctx(), id, grace))
 }
 
+func (w *world) cut(p *process, name string) error {
+	id, err := cosi.ParseAccountID(accessID(name))
+	return cmp.Or(err, p.CutAccess(w.ctx(), id))
+}
+
+func (w *world) lift(p *process, name string) error {
+	id, err := cosi.ParseAccountID(accessID(name))
+	return cmp.Or(err, p.LiftAccess(w.ctx(), id))
+}
+
 // inspect is a drift pass with repair, and what is due.
 func (w *world) inspect(p *process) error {
 	places, err := w.records().Walk(w.ctx(), journal.Place{}, 1000)

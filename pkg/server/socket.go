@@ -26,13 +26,10 @@ type Socket struct {
 	Group string
 }
 
-// Dir is the socket's directory; "" if the endpoint is not valid.
-func (s Socket) Dir() string {
+// Dir is the socket's directory; an error if the endpoint is not valid.
+func (s Socket) Dir() (string, error) {
 	path, err := s.path()
-	if err != nil {
-		return ""
-	}
-	return filepath.Dir(path)
+	return filepath.Dir(path), err
 }
 
 // maxSocketPath is what fits into sockaddr_un.sun_path with its closing zero (unix(7)).

@@ -50,7 +50,9 @@ func (s Section) compare(t reflect.Type) {
 	case kind == reflect.Struct && n.Kind == yaml.MappingNode:
 		fields, open := fieldsOf(t)
 		s.compareKeys(n, func(key string) reflect.Type {
-			if fields[key] == nil && !open {
+			if section, rest, dotted := strings.Cut(key, "."); dotted && fields[section] != nil {
+				s.At(key).Faultf("the key is unknown; write it as a section, %s: {%s: …}", section, rest)
+			} else if fields[key] == nil && !open {
 				s.At(key).Faultf("the key is unknown; %s", Suggest(key, slices.Collect(maps.Keys(fields))))
 			}
 			return fields[key]

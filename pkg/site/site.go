@@ -160,6 +160,13 @@ func (s *Sites) Open(ctx context.Context, id cosi.ContractID, terms config.Terms
 		if err != nil && !unsigned {
 			return nil, err
 		}
+		if terms.Suspend { // it may have a record and not be signed, after a fault
+			if _, err := backend.Signed(ctx, id.Contract); fault.Is(err, fault.NotFound) {
+				return nil, fault.New(fault.FailedPrecondition, "contract %s is suspended by its terms, and not signed; let whoever runs the driver take suspend out of them", id.Contract)
+			} else if err != nil {
+				return nil, err
+			}
+		}
 		if unsigned {
 			if err := worthSigning(ctx, backend.Service, id, terms, region); err != nil {
 				return nil, err
@@ -181,9 +188,6 @@ func (s *Sites) Open(ctx context.Context, id cosi.ContractID, terms config.Terms
 
 // worthSigning refuses what would cost a contract and then fail.
 func worthSigning(ctx context.Context, service *contract.Service, id cosi.ContractID, terms config.Terms, region string) error {
-	if terms.Suspend {
-		return fault.New(fault.FailedPrecondition, "contract %s is suspended by its terms, and was not signed; take suspend out of them first", id)
-	}
 	if region == "" || region == terms.Region {
 		return nil
 	}
@@ -203,7 +207,7 @@ func NoRegion(id cosi.ContractID, region string, have []cosi.Endpoint) error {
 		}
 		names += e.Region
 	}
-	return fault.New(fault.FailedPrecondition, "BucketClass parameters: region: %q is not a region of contract %s, which has %s; correct the class", region, id, names)
+	return fault.New(fault.FailedPrecondition, "BucketClass parameters: region: %q is not a region of contract %s, which has %s; use a BucketClass with one of these, or with none", region, id, names)
 }
 
 // Find returns a contract for something that is under it. It is never signed:

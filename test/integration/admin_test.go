@@ -265,6 +265,76 @@ func TestAudit(t *testing.T) {
 	}
 }
 
+// A key that is revoked by hand is refused at once, and no grant call gives
+// another, whoever is asked, before that is lifted.
+func TestRevokeByHand(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func() []*env{
+		"file": func() []*env { return []*env{newEnv(t, drifting("repair"))} },
+		"Secrets": func() []*env {
+			kube := kubefake.Start(t)
+			return []*env{newEnvInSecrets(t, kube, drifting("repair")), newEnvInSecrets(t, kube, drifting("repair"))}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			drivers, contract := start(), newContract()
+			e, other := drivers[0], drivers[len(drivers)-1]
+			id := e.mustCreate(contract+"-a", map[string]string{"contract": contract})
+			leaked := e.mustGrant(id, "ba-1", nil)
+			beside := e.mustGrant(id, "ba-2", nil)
+			allowed(t, "put", put(t, leaked.client(), contract+"-a", "x"))
+			access := "main." + contract + ".ba-1"
+			cut := report[admin.Key](e, 0, "revoke", "--access", access)
+			if len(cut) != 1 || cut[0].State != "Revoked" || cut[0].AccessKeyID != leaked.key {
+				t.Errorf("revoked: %+v", cut)
+			}
+			refused(t, "the key", put(t, leaked.client(), contract+"-a", "x"))
+			allowed(t, "another key", put(t, beside.client(), contract+"-a", "x"))
+			denied := func(e *env) {
+				t.Helper()
+				_, err := e.grant(id, "ba-1", nil)
+				expectCode(t, err, codes.FailedPrecondition, "revoked by hand", "contract-cosi-driver revoke --access "+access+" --lift")
+				_, err = (v2{e}).grant("ba-1", bucketModes{id: readWrite}, nil)
+				expectCode(t, err, codes.FailedPrecondition, "revoked by hand")
+			}
+			denied(e)
+			denied(other)
+			other.passes() // drift repair
+			e.stop()
+			e.start()
+			denied(e)
+			if _, stderr, status := e.tool("rotate", "--access", access); status != 2 || !strings.Contains(stderr, "revoked by hand") {
+				t.Errorf("rotate ended with %d: %s", status, stderr)
+			}
+			if rotated := report[admin.Key](e, 0, "rotate", "--older-than", "1ms"); len(rotated) != 1 {
+				t.Errorf("rotated for their age: %+v", rotated)
+			}
+			if slot := e.slot(contract, "ba-1"); len(slot) > 0 {
+				t.Errorf("the access has keys: %+v", slot)
+			}
+			if found := report[admin.Orphan](e, 0, "audit"); len(found) > 0 {
+				t.Errorf("audit: %+v", found)
+			}
+
+			report[admin.Key](e, 0, "revoke", "--access", access, "--lift")
+			next := other.mustGrant(id, "ba-1", nil)
+			refused(t, "the key", put(t, leaked.client(), contract+"-a", "x"))
+			allowed(t, "the next key", put(t, next.client(), contract+"-a", "x"))
+			report[admin.Key](e, 0, "revoke", "--access", access)
+			must(t, e.revoke(id, next.account))
+			must(t, e.revoke(id, beside.account))
+			if keys := report[admin.Key](e, 0, "keys"); len(keys) > 0 {
+				t.Errorf("keys: %+v", keys)
+			}
+			third := e.mustGrant(id, "ba-1", nil) // a new access of the name
+			report[admin.Key](e, 0, "revoke", "--access", access)
+			refused(t, "the key", put(t, third.client(), contract+"-a", "x"))
+			must(t, remove(t, e.owner(contract), contract+"-a", "x"))
+			must(t, e.delete(id))
+		})
+	}
+}
+
 // What cannot be done has a status of its own, and says why.
 func TestCommandFaults(t *testing.T) {
 	t.Parallel()
@@ -278,8 +348,10 @@ func TestCommandFaults(t *testing.T) {
 		"unknown contract": {[]string{"buckets", "--contract", "nobody"}, "neither in the configuration nor in the journal"},
 		"unknown access":   {[]string{"rotate", "--access", "main." + l.contract + ".nobody"}, "is not in the journal"},
 		"no access":        {[]string{"rotate", "--access", "nobody"}, "not one of this driver's"},
-		"rotate what":      {[]string{"rotate"}, "either --access or --older-than"},
-		"rotate both":      {[]string{"rotate", "--access", "a", "--older-than", "1d"}, "either --access or --older-than"},
+		"rotate what":      {[]string{"rotate"}, "either --access ID"},
+		"rotate both":      {[]string{"rotate", "--access", "a", "--older-than", "1d"}, "either --access ID"},
+		"revoke what":      {[]string{"revoke"}, `"access" not set`},
+		"revoke unknown":   {[]string{"revoke", "--access", "main." + l.contract + ".nobody"}, "is not in the journal"},
 		"no time":          {[]string{"rotate", "--older-than", "long"}, "90d"},
 		"format":           {[]string{"keys", "-o", "xml"}, "none of table, json and yaml"},
 		"flag":             {[]string{"keys", "--fix"}, "fix"},
@@ -296,8 +368,15 @@ func TestCommandFaults(t *testing.T) {
 	if status != 2 || !strings.Contains(stdout, l.granted.key) || !strings.Contains(stdout, `"Unknown"`) || !strings.Contains(stderr, "does not answer") {
 		t.Errorf("in an outage keys ended with %d: %s%s", status, stdout, stderr)
 	}
-	if _, stderr, status := e.tool("audit"); status != 2 || !strings.Contains(stderr, "does not answer") {
-		t.Errorf("in an outage audit ended with %d: %s", status, stderr)
+	if stdout, stderr, status := e.tool("audit"); status != 2 || !strings.Contains(stderr, "does not answer") || stdout != "" {
+		t.Errorf("in an outage audit ended with %d: %s%s", status, stdout, stderr)
+	}
+	access := "main." + l.contract + ".ba-1"
+	if stdout, stderr, status := e.tool("revoke", "--access", access); status != 2 || stdout != "" || !strings.Contains(stderr, "repeat the command until it succeeds") {
+		t.Errorf("in an outage revoke ended with %d: %s%s", status, stdout, stderr)
+	}
+	if stdout, _, _ := e.tool("keys"); !strings.Contains(stdout, "Revoking") {
+		t.Errorf("keys after a revocation that the service has not heard of:\n%s", stdout)
 	}
 	e.line.Heal()
 

@@ -53,7 +53,7 @@ func TestEveryCallRepeated(t *testing.T) {
 	allowed(t, "get", get(t, app, bucket, "object"))
 	allowed(t, "list", list(t, app, bucket, ""))
 
-	expectCode(t, e.delete(id), codes.FailedPrecondition, "still holds objects", "onDelete: empty")
+	expectCode(t, e.delete(id), codes.FailedPrecondition, "still holds objects; delete them", "a new BucketClass can say onDelete: empty")
 	allowed(t, "get after a refused delete", get(t, app, bucket, "object"))
 
 	for range 3 {

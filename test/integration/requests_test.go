@@ -124,8 +124,12 @@ func TestContractStates(t *testing.T) {
 		_, err = e.create(l.bucket+"-3", l.class)
 		expectCode(t, err, codes.FailedPrecondition, "suspended")
 	}
+	// Whoever is refused a key learns of the contract's state, and whom to ask.
 	_, err = e.grant(l.id, "ba-3", nil)
-	expectCode(t, err, codes.FailedPrecondition)
+	expectCode(t, err, codes.FailedPrecondition, "access main."+l.contract+".ba-3: contract "+l.contract+" is suspended (", "ask the platform's operator to resume it")
+	if text := err.Error(); strings.Contains(text, "desiredState") || strings.Count(text, l.contract) > 2 {
+		t.Errorf("the refusal is %q", text)
+	}
 	must(t, l.grant(t, e.conn)) // a repeat is answered from the journal
 	must(t, l.revoke(t, e.conn))
 	expectCode(t, l.delete(t, e.conn), codes.FailedPrecondition, "suspended")
@@ -142,7 +146,7 @@ func TestTermsConverge(t *testing.T) {
 	e := newEnv(t, "contracts:\n  - {name: "+contract+", backend: main, quota: {maxBuckets: 1}}\n")
 	e.mustCreate(contract+"-1", map[string]string{"contract": contract})
 	_, err := e.create(contract+"-2", map[string]string{"contract": contract})
-	expectCode(t, err, codes.ResourceExhausted)
+	expectCode(t, err, codes.ResourceExhausted, "bucket limit is reached", "has 1 buckets of this driver; quota.maxBuckets of its terms is 1")
 	e.stop()
 	text := strings.Replace(readFile(t, e.configFile), "maxBuckets: 1", "maxBuckets: 2", 1)
 	writeFile(t, e.configFile, text)

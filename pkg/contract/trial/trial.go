@@ -225,7 +225,7 @@ func plain(what string, err error) error {
 func refusal(err error) error {
 	switch {
 	case err == nil:
-		return fault.New(fault.Internal, "it was let")
+		return fault.New(fault.Internal, "the storage allowed what it has to refuse")
 	case fault.Is(err, fault.PermissionDenied):
 		return nil
 	}

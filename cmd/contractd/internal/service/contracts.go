@@ -304,7 +304,7 @@ func (s *Service) contract(c store.Contract) api.Contract {
 		seen.State, reason, message = api.ContractStatePending, "AwaitingSignature", "The contract is being signed; ask for it again."
 	case store.Suspended:
 		seen.State, reason, message = api.ContractStateSuspended, "SuspendedByOwner",
-			"The storage refuses the contract's keys until its desiredState is active again."
+			"The storage refuses the contract's keys until the contract is resumed."
 	case store.Active:
 		seen.State, reason, message = api.ContractStateActive, "Signed", "The contract can be used."
 	}
