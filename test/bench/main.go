@@ -247,7 +247,7 @@ func floorAt(ctx context.Context, provider contract.Provider, client *http.Clien
 	f := &floor{
 		provider: provider,
 		engine: bucket.New(bucket.Config{
-			Endpoint: signed.Endpoints[0], Key: key, Owner: owner, OwnerNeedsPolicy: can.OwnerNeedsPolicy, TagsLater: can.TagsLater,
+			Endpoint: signed.Endpoints[0], Key: key, Owner: owner, OwnerNeedsPolicy: can.OwnerNeedsPolicy, TagsLater: can.TagsLater, RefusesRepeat: can.RefusesRepeat,
 			HTTP: client, Observe: func(string, error) {},
 		}),
 		files: make(chan *os.File, parallelism),
