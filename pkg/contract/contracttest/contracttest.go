@@ -78,6 +78,7 @@ var tests = map[string]func(*env){
 	"Rotation":          testRotation,
 	"KeyLimit":          testKeyLimit,
 	"Revoke":            testRevoke,
+	"WithoutDoubt":      testWithoutDoubt,
 	"RestoreKey":        testRestoreKey,
 	"ListKeys":          testListKeys,
 	"DeleteContract":    testDeleteContract,

@@ -370,7 +370,7 @@ func (p *Provider) RevokeKey(ctx context.Context, req contract.RevokeKeyRequest)
 		}
 	}
 	known = slices.DeleteFunc(known, func(access string) bool { return !going(access) })
-	if len(known) == 0 {
+	if len(known) == 0 && !req.Exact {
 		return nil
 	}
 	var buckets []string
