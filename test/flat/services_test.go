@@ -81,7 +81,10 @@ func newVersityGW() *service {
 	s.admin = func(w http.ResponseWriter, r *http.Request, body []byte) bool {
 		access := r.URL.Query().Get("access")
 		have, there := accounts[access]
-		fail := func(code string) bool { _, err := fmt.Fprintf(w, "<Error><Code>%s</Code></Error>", code); return err == nil }
+		fail := func(code string) bool {
+			_, err := fmt.Fprintf(w, "<Error><Code>%s</Code></Error>", code)
+			return err == nil
+		}
 		switch r.Method + " " + r.URL.Path {
 		case "PATCH /list-users":
 			_, _ = io.WriteString(w, "<ListUserAccountsResult>")
@@ -216,7 +219,9 @@ func newRGW() *service {
 	s.admin = func(w http.ResponseWriter, r *http.Request, body []byte) bool {
 		query := r.URL.Query()
 		uid := query.Get("uid")
-		keyed := func(u *user) { u.Keys = append(u.Keys, key{uid, query.Get("access-key"), "secret-of-" + query.Get("access-key")}) }
+		keyed := func(u *user) {
+			u.Keys = append(u.Keys, key{uid, query.Get("access-key"), "secret-of-" + query.Get("access-key")})
+		}
 		switch {
 		case r.Method == http.MethodPost:
 			form, _ := url.ParseQuery(string(body))
