@@ -85,8 +85,8 @@ fuzz: ## fuzz whatever parses, and the server with random messages, FUZZTIME (50
 		done; done
 
 .PHONY: bench
-bench: build ## measure the driver beside the bare calls, and in a cluster with KUBECONFIG_FILE=...; writes test/bench/RESULTS.md and .json, or prints with BACKEND=...
-	@$(GO) build -o bin/bench ./test/bench && bin/bench -backend $(BACKEND) $(if $(KUBECONFIG_FILE),-kubeconfig $(KUBECONFIG_FILE))
+bench: build ## measure the driver beside the bare calls, and in a cluster with KUBECONFIG_FILE=...; writes test/bench/RESULTS.md and .json, or prints with BACKEND=..., beside another driver with AGAINST=file
+	@$(GO) build -o bin/bench ./test/bench && bin/bench -backend $(BACKEND) $(if $(filter-out contractapi,$(BACKEND)),-serial 200 -parallel 1200 -live 300) $(if $(AGAINST),-against $(AGAINST)) $(if $(KUBECONFIG_FILE),-kubeconfig $(KUBECONFIG_FILE))
 
 OBJECTS ?= 2000
 

@@ -46,6 +46,9 @@ type Config struct {
 	// TagsLater: CreateBucket takes no tags, so a bucket gets its mark when it is
 	// there.
 	TagsLater bool
+	// RefusesRepeat: CreateBucket is refused for a bucket that is there, whoever has
+	// made it.
+	RefusesRepeat bool
 	// Placements: a bucket's place can be named with its region, as Ceph has it
 	// ("region:placement").
 	Placements bool
@@ -66,6 +69,7 @@ type Engine struct {
 	owner       string
 	needsPolicy bool
 	tagsLater   bool
+	refuses     bool
 	endpoint    cosi.Endpoint
 	accessKeyID string
 	features    *Features
@@ -91,6 +95,7 @@ func New(c Config) *Engine {
 		owner:       c.Owner,
 		needsPolicy: c.OwnerNeedsPolicy,
 		tagsLater:   c.TagsLater,
+		refuses:     c.RefusesRepeat,
 		endpoint:    c.Endpoint,
 		accessKeyID: c.Key.AccessKeyID,
 		features:    c.Features,
@@ -125,8 +130,9 @@ func (e *Engine) AccessKeyID() string { return e.accessKeyID }
 // and configures it to spec. What the service is known not to have is Unsupported
 // before anything is made. A bucket that exists with the mark, left by an
 // attempt that did not finish, is configured too; one without it is a Conflict
-// and is left as it is. The mark is looked at in any case, as some services
-// answer the owner of a bucket that it was made when it was there before.
+// and is left as it is. The mark is looked at also when the service says that the
+// bucket was made: some say so to the owner of one that was there before. Of one
+// that does not, the first look of a process shows that it keeps the mark.
 // Mismatch if it exists in another region. Pending if the service has taken a
 // setting that it does not show yet: a repeat carries on.
 func (e *Engine) Create(ctx context.Context, name string, spec params.Bucket) error {
@@ -141,6 +147,10 @@ func (e *Engine) Create(ctx context.Context, name string, spec params.Bucket) er
 	if err != nil && !errors.As(err, &owned) {
 		return classify(err, "CreateBucket")
 	}
+	settings := e.settings(name, spec)
+	if keeps, _ := e.features.has(e.endpoint.URL, "mark"); keeps && e.refuses && err == nil {
+		return e.writeAll(ctx, settings)
+	}
 	tags, tagErr := e.tagsOf(ctx, name)
 	if tagErr != nil {
 		return tagErr
@@ -148,8 +158,8 @@ func (e *Engine) Create(ctx context.Context, name string, spec params.Bucket) er
 	if tags[cosi.OwnerTag] != e.owner {
 		return fault.New(fault.Conflict, "it exists in the contract and was not made by this driver, or the storage keeps no tags; it is left alone: choose another name")
 	}
-	settings := e.settings(name, spec)
 	if err == nil { // CreateBucket has set the tags
+		e.features.learn(e.endpoint.URL, "mark", true)
 		return e.writeAll(ctx, settings)
 	}
 	if err := e.sameRegion(ctx, name); err != nil {

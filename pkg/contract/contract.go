@@ -114,6 +114,14 @@ const (
 	KeyPolicy   = "key-policy"   // what it may do is not its scope
 )
 
+// Holder is implemented by a provider whose service lists the keys of all slots
+// or none, and can be asked about one.
+type Holder interface {
+	// HoldsKey reports whether the service has a key that IssueKey has returned
+	// for a scope.
+	HoldsKey(ctx context.Context, scope Scope, pair secret.KeyPair) (bool, error)
+}
+
 // Usage is what is used of a contract; nil is what the service does not count.
 type Usage struct {
 	Buckets, Keys, Bytes, Objects *int64
@@ -154,6 +162,9 @@ type Capabilities struct {
 	// TagsLater: a bucket takes tags when it is there, and none with the request
 	// that makes it.
 	TagsLater bool
+	// RefusesRepeat: a bucket that is there is not made again, whoever has made it,
+	// so an answer that one was made needs no look at whose it is.
+	RefusesRepeat bool
 	// Placements: a bucket's place can be named with its region.
 	Placements bool
 	// Suspend: a contract can be suspended.
@@ -280,6 +291,9 @@ type IssueKeyRequest struct {
 	Scope *Scope
 	// Keep are the access key ids of the slot that stay.
 	Keep []string
+	// Exact says that the slot holds those in Keep and no other, and that nothing
+	// was asked for it whose outcome is open: nothing has to be looked for.
+	Exact bool
 	// Proposed is a random pair that the caller has written down before. A
 	// service that lets the caller choose takes it as the key; elsewhere its
 	// id, which is a DNS label, is how a repeated request can be known.
@@ -299,8 +313,8 @@ type RevokeKeyRequest struct {
 	// Known are the access key ids that the slot is known to hold or to have been
 	// asked for.
 	Known []string
-	// Exact says that the slot holds those in Known and no other. It does not
-	// after a crash, or without a record.
+	// Exact says that the slot holds those in Known and no other: nothing has to be
+	// looked for. It does not after a crash, or without a record.
 	Exact bool
 }
 

@@ -174,6 +174,17 @@ func (s *Service) ListKeys(ctx context.Context, contract, slot string) ([]KeyInf
 	return keys, inContract(err, contract)
 }
 
+// HoldsKey is [Holder]'s; elsewhere the keys of the slot are listed. NotFound if
+// there is no such contract, where the service tells.
+func (s *Service) HoldsKey(ctx context.Context, contract, slot string, scope *Scope, pair secret.KeyPair) (bool, error) {
+	if h, ok := s.provider.(Holder); ok && scope != nil {
+		held, err := h.HoldsKey(ctx, *scope, pair)
+		return held, inKey(err, contract, slot)
+	}
+	keys, err := s.ListKeys(ctx, contract, slot)
+	return slices.ContainsFunc(keys, func(k KeyInfo) bool { return k.AccessKeyID == pair.AccessKeyID }), err
+}
+
 // RevokeKey implements Provider.
 func (s *Service) RevokeKey(ctx context.Context, req RevokeKeyRequest) error {
 	return inKey(s.provider.RevokeKey(ctx, req), req.Contract, req.Slot)

@@ -89,7 +89,7 @@ func newBackend(ctx context.Context, b config.Backend, owner string, observe fun
 		Engine: func(at cosi.Endpoint, key secret.KeyPair, mark string) *bucket.Engine {
 			return bucket.New(bucket.Config{
 				Endpoint: at, Key: key, Owner: mark, HTTP: parts.HTTP, Observe: observe, Features: features, Deletions: deletions,
-				OwnerNeedsPolicy: can.OwnerNeedsPolicy, TagsLater: can.TagsLater, Placements: can.Placements,
+				OwnerNeedsPolicy: can.OwnerNeedsPolicy, TagsLater: can.TagsLater, RefusesRepeat: can.RefusesRepeat, Placements: can.Placements,
 			})
 		},
 	}, nil

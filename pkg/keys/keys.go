@@ -65,6 +65,9 @@ type Slot struct {
 	// record.
 	State *journal.KeyState
 	Save  func(context.Context) error
+	// Fresh says that this call has written the first proposal since the slot held
+	// what its record says, so nothing was asked of the service for it yet.
+	Fresh bool
 	// What names the key in metrics.
 	What     string
 	Recorder Recorder
@@ -85,7 +88,8 @@ func (s *Slot) Issue(ctx context.Context) (acknowledge func(context.Context), er
 			return func(context.Context) {}, nil
 		}
 		asked := *next
-		pair, err := s.Service.IssueKey(ctx, contract.IssueKeyRequest{Contract: s.Contract, Slot: s.Name, Scope: s.Scope, Proposed: asked, Keep: keep})
+		pair, err := s.Service.IssueKey(ctx, contract.IssueKeyRequest{Contract: s.Contract, Slot: s.Name, Scope: s.Scope, Proposed: asked, Keep: keep, Exact: s.Fresh})
+		s.Fresh = false
 		switch {
 		case err == nil:
 			s.take(pair, asked)
@@ -148,8 +152,7 @@ func (s *Slot) acknowledge(ctx context.Context, asked secret.KeyPair) {
 // Held reports whether the service still has the key. NotFound if it does not
 // have the contract.
 func (s *Slot) Held(ctx context.Context) (bool, error) {
-	keys, err := s.Service.ListKeys(ctx, s.Contract, s.Name)
-	return slices.ContainsFunc(keys, func(k contract.KeyInfo) bool { return k.AccessKeyID == s.State.Issued.AccessKeyID }), err
+	return s.Service.HoldsKey(ctx, s.Contract, s.Name, s.Scope, s.State.Issued)
 }
 
 // Lose turns the record of a key that the service does not have into an intent
@@ -178,14 +181,18 @@ func (s *Slot) PutBack(ctx context.Context) (same bool, err error) {
 		keep = append(keep, r.Old)
 	}
 	pair, err := s.Service.IssueKey(ctx, contract.IssueKeyRequest{Contract: s.Contract, Slot: s.Name, Scope: s.Scope, Proposed: s.State.Proposed, Keep: keep})
-	return pair == s.State.Issued, err
+	same = err == nil && pair == s.State.Issued
+	if err == nil && !same {
+		err = s.tidy(ctx)
+	}
+	return same, err
 }
 
 // Revoke takes every key of the slot away, with its principal.
 func (s *Slot) Revoke(ctx context.Context) error { return s.revoke(ctx, "") }
 
 func (s *Slot) revoke(ctx context.Context, accessKeyID string) error {
-	req := contract.RevokeKeyRequest{Contract: s.Contract, Slot: s.Name, AccessKeyID: accessKeyID, Scope: s.Scope, Exact: true}
+	req := contract.RevokeKeyRequest{Contract: s.Contract, Slot: s.Name, AccessKeyID: accessKeyID, Scope: s.Scope}
 	known := func(id string) {
 		if id != "" {
 			req.Known = append(req.Known, id)
@@ -195,6 +202,7 @@ func (s *Slot) revoke(ctx context.Context, accessKeyID string) error {
 	if r := s.State.Rotation; r != nil {
 		known(r.Old)
 	}
+	req.Exact = accessKeyID == "" || slices.Contains(req.Known, accessKeyID)
 	if next, _ := s.next(); next != nil {
 		known(next.AccessKeyID)
 		req.Exact = false

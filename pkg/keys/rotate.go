@@ -46,6 +46,7 @@ func (s *Slot) Rotate(ctx context.Context, grace time.Duration) error {
 		if err := s.propose(ctx, &k.Rotation.Proposed); err != nil {
 			return err
 		}
+		s.Fresh = true
 		return s.issueNext(ctx)
 	case k.Rotation.HandedOut.IsZero():
 		return fault.New(fault.FailedPrecondition, "it still has the key before its last rotation, because the new one is not delivered yet; when the application's Secret has it, say rotate --delivered")
@@ -85,15 +86,32 @@ func Due(r *journal.Rotation) bool {
 func (s *Slot) issueNext(ctx context.Context) error {
 	acknowledge, err := s.Issue(ctx)
 	if err != nil {
-		if Refused(err) { // there is no second key to be had
-			s.State.Rotation = nil
-			return errors.Join(err, s.Save(ctx))
+		// An earlier try of the call that is refused may have been done before its
+		// answer was lost.
+		if !Refused(err) || s.tidy(ctx) != nil {
+			return err
 		}
-		return err
+		s.State.Rotation = nil // there is no second key to be had
+		return errors.Join(err, s.Save(ctx))
 	}
 	acknowledge(ctx)
 	s.step(ctx, StepIssued, "Key rotated; the one before is valid until its grace ends")
 	return nil
+}
+
+// tidy revokes what the slot holds beside the keys of the record.
+func (s *Slot) tidy(ctx context.Context) error {
+	have, err := s.Service.ListKeys(ctx, s.Contract, s.Name)
+	for _, k := range have {
+		known := k.AccessKeyID == s.State.Issued.AccessKeyID || s.State.Rotation != nil && k.AccessKeyID == s.State.Rotation.Old
+		if err == nil && !known {
+			err = s.revoke(ctx, k.AccessKeyID)
+		}
+	}
+	if fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	return err
 }
 
 // Deliver records that a rotated key is in the application's Secret, from when on

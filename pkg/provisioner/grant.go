@@ -92,6 +92,7 @@ func (p *Provisioner) GrantAccess(ctx context.Context, req GrantRequest) (Access
 		return Access{}, fault.New(fault.FailedPrecondition, "the key of access %s has ended at %s, as its class says (keyLife); delete the BucketAccess and make a new one", id, record.ExpiresAt().UTC().Format(time.RFC3339))
 	}
 	slot := p.slotOf(backend, record)
+	slot.Fresh = fresh
 	if record.Phase == journal.Done {
 		if err := p.replaceLostKey(ctx, slot, id); err != nil {
 			return Access{}, err

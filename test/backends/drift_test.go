@@ -24,7 +24,7 @@ func TestDriftOfAKey(t *testing.T) {
 			if strings.Contains(r.page("/metrics"), "contract_cosi_drift_findings_total{") {
 				t.Errorf("findings where nothing has changed:\n%s", r.logs)
 			}
-			_, err := ceph.Admin(t.Context(), "user", "suspend", "--uid", tenantOf(l.contract)+"$ba-1")
+			_, err := ceph.Admin(t.Context(), "user", "suspend", "--uid", tenantOf(l.contract)+"$"+l.access)
 			must(t, err)
 			for _, what := range []string{"key-inactive", "key-policy"} { // release 16 forgets the policies, too
 				sample := `contract_cosi_drift_findings_total{repaired="` + repaired + `",what="` + what + `"}`

@@ -91,12 +91,14 @@ func must(t testing.TB, err error) {
 // life is one bucket with one access.
 type life struct {
 	*running
-	contract, bucket string
-	id, account      string
-	key              map[string]string
+	contract, bucket, access string
+	id, account              string
+	key                      map[string]string
 }
 
-func (r *running) life() *life { return &life{running: r, contract: label("t"), bucket: label("b")} }
+func (r *running) life() *life {
+	return &life{running: r, contract: label("t"), bucket: label("b"), access: label("ba")}
+}
 
 func (l *life) create() error {
 	out, err := l.cosi.DriverCreateBucket(l.Context(), &cosiproto.DriverCreateBucketRequest{Name: l.bucket, Parameters: map[string]string{"contract": l.contract}})
@@ -107,7 +109,7 @@ func (l *life) create() error {
 }
 
 func (l *life) grant() error {
-	out, err := l.cosi.DriverGrantBucketAccess(l.Context(), &cosiproto.DriverGrantBucketAccessRequest{BucketId: l.id, Name: "ba-1", AuthenticationType: cosiproto.AuthenticationType_Key})
+	out, err := l.cosi.DriverGrantBucketAccess(l.Context(), &cosiproto.DriverGrantBucketAccessRequest{BucketId: l.id, Name: l.access, AuthenticationType: cosiproto.AuthenticationType_Key})
 	if err != nil {
 		return err
 	}

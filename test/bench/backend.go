@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
@@ -20,11 +21,12 @@ import (
 )
 
 // rounds at a service of another type: the sides take turns, so that what else
-// the machine does falls upon both.
+// the machine does falls upon all.
 const rounds = 4
 
 // runBackend measures the driver beside the bare calls at a service of any
-// type, and prints it.
+// type, and prints it: the medians of the calls' times, and how many were done in
+// a second. So many buckets and keys as o says are live meanwhile.
 func runBackend(ctx context.Context, out io.Writer, o options) error {
 	root, err := harness.Root()
 	if err != nil {
@@ -40,53 +42,111 @@ func runBackend(ctx context.Context, out io.Writer, o options) error {
 		return err
 	}
 	defer func() { _ = storage.Stop() }()
-	file, err := storage.WriteConfig(dir, "onDemand:\n  backend: main\n")
-	if err != nil {
-		return err
-	}
-	c, err := config.Load(file, cosidriver.Types())
-	if err != nil {
-		return err
-	}
-	services, err := cosidriver.Services(ctx, c)
-	if err != nil {
-		return err
-	}
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 80}}
-	bare, err := floorAt(ctx, services["main"], client, dir, c.Driver.Owner)
-	if err != nil {
-		return err
-	}
-	running, err := harness.StartDriver(ctx, harness.Binaries{Driver: filepath.Join(root, "bin", "contract-cosi-driver")}, dir, file)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = running.Stop() }()
-	conn, err := grpc.NewClient(running.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	sides := map[string]side{"driver": &driven{client: cosiproto.NewProvisionerClient(conn)}, "bare": bare}
-
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(table, "%s\tconcurrency\tbare ms\tdriver ms\tratio\t\n", o.backend)
-	for workers, cycle := range map[int]int{1: o.serial, parallelism: o.parallel} {
-		times := map[string]map[string][]time.Duration{"driver": {}, "bare": {}}
-		for round := range 2 * rounds {
-			name := []string{"driver", "bare"}[round%2]
-			got, err := cycles(ctx, sides[name], fmt.Sprintf("c%d-r%d", workers, round), workers, max(1, cycle/rounds))
-			if err != nil {
+	measured := []string{"bare"}
+	sides := map[string]side{}
+	for _, one := range []struct{ name, program string }{{"before", o.against}, {"driver", filepath.Join(root, "bin", "contract-cosi-driver")}} {
+		if one.program == "" {
+			continue
+		}
+		home := filepath.Join(dir, one.name)
+		if err := os.Mkdir(home, 0o700); err != nil {
+			return err
+		}
+		file, err := storage.WriteConfig(home, "onDemand:\n  backend: main\n")
+		if err != nil {
+			return err
+		}
+		if sides["bare"] == nil {
+			if sides["bare"], err = bareAt(ctx, file, dir); err != nil {
 				return err
 			}
-			for op, list := range got {
-				times[name][op] = append(times[name][op], list...)
+		}
+		running, err := harness.StartDriver(ctx, harness.Binaries{Driver: one.program}, home, file)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = running.Stop() }()
+		conn, err := grpc.NewClient(running.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close() }()
+		sides[one.name] = &driven{cosiproto.NewProvisionerClient(conn), "bench-" + one.name}
+		measured = append(measured, one.name)
+	}
+	for _, name := range measured {
+		for _, op := range []string{"create", "grant"} {
+			if _, _, err := phase(ctx, sides[name], op, "live", parallelism, o.live); err != nil {
+				return err
+			}
+		}
+	}
+
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(table, "%s, %d live\t", o.backend, o.live)
+	for _, name := range measured {
+		_, _ = fmt.Fprintf(table, "%s ms\t", name)
+	}
+	for _, name := range measured {
+		_, _ = fmt.Fprintf(table, "%s /s\t", name)
+	}
+	_, _ = fmt.Fprintln(table)
+	for _, setting := range []struct{ workers, n int }{{1, o.serial}, {parallelism, o.parallel}} {
+		times, rates := map[string][]time.Duration{}, map[string][]float64{}
+		for round := range rounds {
+			for _, name := range measured {
+				for _, op := range ops {
+					took, rate, err := phase(ctx, sides[name], op, fmt.Sprintf("c%d-r%d", setting.workers, round), setting.workers, max(1, setting.n/rounds))
+					if err != nil {
+						return err
+					}
+					times[name+op], rates[name+op] = append(times[name+op], took...), append(rates[name+op], rate)
+				}
 			}
 		}
 		for _, op := range ops {
-			bare, driven := median(times["bare"][op]), median(times["driver"][op])
-			_, _ = fmt.Fprintf(table, "%s\t%d\t%.1f\t%.1f\t%.2f\t\n", op, workers, bare, driven, driven/bare)
+			_, _ = fmt.Fprintf(table, "%s at %d\t", op, setting.workers)
+			for _, name := range measured {
+				_, _ = fmt.Fprintf(table, "%.2f\t", median(times[name+op]))
+			}
+			for _, name := range measured {
+				_, _ = fmt.Fprintf(table, "%.0f\t", middle(rates[name+op]))
+			}
+			_, _ = fmt.Fprintln(table)
 		}
 	}
 	return table.Flush()
+}
+
+// bareAt is the floor at the service of a configuration.
+func bareAt(ctx context.Context, file, dir string) (*floor, error) {
+	c, err := config.Load(file, cosidriver.Types())
+	if err != nil {
+		return nil, err
+	}
+	services, err := cosidriver.Services(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 80}}
+	return floorAt(ctx, services["main"], client, dir, c.Driver.Owner)
+}
+
+// phase makes n calls of one kind, and returns their times and how many were done
+// in a second.
+func phase(ctx context.Context, s side, op, round string, workers, n int) ([]time.Duration, float64, error) {
+	times := make([]time.Duration, n)
+	var group errgroup.Group
+	group.SetLimit(workers)
+	begun := time.Now()
+	for i := range n {
+		group.Go(func() error {
+			start := time.Now()
+			err := s.do(ctx, op, fmt.Sprintf("%s-%d", round, i))
+			times[i] = time.Since(start)
+			return err
+		})
+	}
+	err := group.Wait()
+	return times, float64(n) / time.Since(begun).Seconds(), err
 }

@@ -65,6 +65,7 @@ func main() {
 	flag.IntVar(&o.parallel, "parallel", 4800, "cycles at concurrency 16, of each side")
 	flag.IntVar(&o.live, "live", 2000, "buckets and keys for the growth and memory figures, of each side")
 	flag.StringVar(&o.backend, "backend", "contractapi", "`type` of the storage service; of another than contractapi only the calls are measured, and printed")
+	flag.StringVar(&o.against, "against", "", "`file` of another driver to measure beside this one, at a service of another type than contractapi")
 	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that reaches a cluster, in which the journal in Secrets is measured as well")
 	flag.StringVar(&o.namespace, "namespace", "contract-cosi", "`namespace` there, which must exist")
 	flag.StringVar(&o.out, "out", "", "`directory` for RESULTS.md and results.json; default is the command's own")
@@ -85,7 +86,7 @@ func main() {
 type options struct {
 	serial, parallel, live     int
 	kubeconfig, namespace, out string
-	backend                    string
+	backend, against           string
 }
 
 // ops are the steps of a cycle.
@@ -139,7 +140,7 @@ func run(ctx context.Context, out io.Writer, o options) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	driven := &driven{client: cosiproto.NewProvisionerClient(conn)}
+	driven := &driven{cosiproto.NewProvisionerClient(conn), drivenContract}
 	floor, err := newFloor(ctx, service, dir)
 	if err != nil {
 		return err
@@ -190,8 +191,11 @@ func progressf(w io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, "%s  "+format+"\n", append([]any{time.Now().Format("15:04:05")}, args...)...)
 }
 
-// driven are calls over the driver's socket.
-type driven struct{ client cosiproto.ProvisionerClient }
+// driven are calls over a driver's socket, under a contract of its own.
+type driven struct {
+	client   cosiproto.ProvisionerClient
+	contract string
+}
 
 const (
 	drivenContract = "bench-driver"
@@ -199,16 +203,16 @@ const (
 )
 
 func (d *driven) do(ctx context.Context, op, name string) error {
-	name = "d-" + name
-	id := "main." + drivenContract + "." + name
+	name = d.contract[len("bench-"):] + "-" + name // the names of buckets are one space
+	id := "main." + d.contract + "." + name
 	var err error
 	switch op {
 	case "create":
-		_, err = d.client.DriverCreateBucket(ctx, &cosiproto.DriverCreateBucketRequest{Name: name, Parameters: map[string]string{"contract": drivenContract}})
+		_, err = d.client.DriverCreateBucket(ctx, &cosiproto.DriverCreateBucketRequest{Name: name, Parameters: map[string]string{"contract": d.contract}})
 	case "grant":
 		_, err = d.client.DriverGrantBucketAccess(ctx, &cosiproto.DriverGrantBucketAccessRequest{BucketId: id, Name: "ba-" + name, AuthenticationType: cosiproto.AuthenticationType_Key})
 	case "revoke":
-		_, err = d.client.DriverRevokeBucketAccess(ctx, &cosiproto.DriverRevokeBucketAccessRequest{BucketId: id, AccountId: "main." + drivenContract + ".ba-" + name})
+		_, err = d.client.DriverRevokeBucketAccess(ctx, &cosiproto.DriverRevokeBucketAccessRequest{BucketId: id, AccountId: "main." + d.contract + ".ba-" + name})
 	case "delete":
 		_, err = d.client.DriverDeleteBucket(ctx, &cosiproto.DriverDeleteBucketRequest{BucketId: id})
 	}
@@ -219,6 +223,7 @@ func (d *driven) do(ctx context.Context, op, name string) error {
 type floor struct {
 	provider contract.Provider
 	engine   *bucket.Engine
+	issued   sync.Map      // access key ids by bucket
 	files    chan *os.File // one for each caller, as appending to one would queue them
 }
 
@@ -247,7 +252,7 @@ func floorAt(ctx context.Context, provider contract.Provider, client *http.Clien
 	f := &floor{
 		provider: provider,
 		engine: bucket.New(bucket.Config{
-			Endpoint: signed.Endpoints[0], Key: key, Owner: owner, OwnerNeedsPolicy: can.OwnerNeedsPolicy, TagsLater: can.TagsLater,
+			Endpoint: signed.Endpoints[0], Key: key, Owner: owner, OwnerNeedsPolicy: can.OwnerNeedsPolicy, TagsLater: can.TagsLater, RefusesRepeat: can.RefusesRepeat,
 			HTTP: client, Observe: func(string, error) {},
 		}),
 		files: make(chan *os.File, parallelism),
@@ -294,23 +299,29 @@ func (f *floor) call(ctx context.Context, op, name string) error {
 		return f.engine.Create(ctx, name, params.Bucket{Contract: floorContract, OnDelete: params.Refuse})
 	case "grant":
 		proposed := proposed("ba-" + name)
-		_, err := f.provider.IssueKey(ctx, contract.IssueKeyRequest{
-			Contract: floorContract, Slot: "ba-" + name, Proposed: proposed,
-			Scope: &contract.Scope{Buckets: []contract.BucketScope{{Bucket: name, Mode: cosi.ReadWrite}}},
+		pair, err := f.provider.IssueKey(ctx, contract.IssueKeyRequest{
+			Contract: floorContract, Slot: "ba-" + name, Proposed: proposed, Exact: true, Scope: scopeOf(name),
 		})
 		if err != nil {
 			return err
 		}
+		f.issued.Store(name, pair.AccessKeyID)
 		if a, ok := f.provider.(contract.Acknowledger); ok {
 			return a.AcknowledgeKey(ctx, floorContract, proposed)
 		}
 		return nil
 	case "revoke":
-		return f.provider.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: floorContract, Slot: "ba-" + name})
+		known, _ := f.issued.LoadAndDelete(name)
+		id, _ := known.(string)
+		return f.provider.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: floorContract, Slot: "ba-" + name, Scope: scopeOf(name), Known: []string{id}, Exact: true})
 	case "delete":
 		return f.engine.Delete(ctx, name)
 	}
 	return fmt.Errorf("no operation %s", op)
+}
+
+func scopeOf(bucket string) *contract.Scope {
+	return &contract.Scope{Buckets: []contract.BucketScope{{Bucket: bucket, Mode: cosi.ReadWrite}}}
 }
 
 // journalWrites is how often the driver writes its journal in each RPC, which a
@@ -418,7 +429,7 @@ func (r *results) measureSecrets(ctx context.Context, out io.Writer, b harness.B
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	d := &driven{client: cosiproto.NewProvisionerClient(conn)}
+	d := &driven{cosiproto.NewProvisionerClient(conn), drivenContract}
 	times, err := cycles(ctx, d, "secrets", 1, 100)
 	if err != nil {
 		return err

@@ -78,6 +78,7 @@ var tests = map[string]func(*env){
 	"Rotation":          testRotation,
 	"KeyLimit":          testKeyLimit,
 	"Revoke":            testRevoke,
+	"WithoutDoubt":      testWithoutDoubt,
 	"RestoreKey":        testRestoreKey,
 	"ListKeys":          testListKeys,
 	"DeleteContract":    testDeleteContract,
@@ -257,7 +258,7 @@ func (t *tenant) use(pair secret.KeyPair) {
 	}
 	t.engine = bucket.New(bucket.Config{
 		Endpoint: t.Endpoints[0], Key: pair, Owner: mark, HTTP: http.DefaultClient, Observe: func(string, error) {},
-		OwnerNeedsPolicy: t.Provider.Capabilities().OwnerNeedsPolicy, TagsLater: t.Provider.Capabilities().TagsLater,
+		OwnerNeedsPolicy: t.Provider.Capabilities().OwnerNeedsPolicy, TagsLater: t.Provider.Capabilities().TagsLater, RefusesRepeat: t.Provider.Capabilities().RefusesRepeat,
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
 // request is for a key to a bucket, or for the contract's own where keys cannot
@@ -125,6 +126,53 @@ func testRevoke(e *env) {
 	// The slot can be used again.
 	req.Proposed = propose()
 	e.allowed("put with the slot's next key", e.put(t.client(e.issue(req)), b, "o"))
+}
+
+// testWithoutDoubt issues, rotates and revokes keys for a caller who knows what
+// the slot holds. Nothing is looked for then, so no call costs more for all that
+// the contract has beside.
+func testWithoutDoubt(e *env) {
+	t := e.sign()
+	b := t.bucket()
+	rotates := e.Provider.Capabilities().MaxKeysPerSlot != 1
+	life := func() (calls []int) {
+		counted := func(do func()) {
+			e.Lose(0)
+			do()
+			calls = append(calls, e.Calls())
+		}
+		req := t.request(b)
+		req.Exact = true
+		var pair secret.KeyPair
+		counted(func() { pair = e.issue(req) })
+		t.holds(req.Slot, pair.AccessKeyID)
+		revoke := contract.RevokeKeyRequest{Contract: t.Name, Slot: req.Slot, Scope: req.Scope, Exact: true, Known: []string{pair.AccessKeyID}}
+		if rotates {
+			old := pair
+			req.Proposed, req.Keep = propose(), []string{old.AccessKeyID}
+			counted(func() { pair = e.issue(req) })
+			t.holds(req.Slot, old.AccessKeyID, pair.AccessKeyID)
+			e.allowed("put with the key that stays", e.put(t.client(old), b, "o"))
+			revoke.AccessKeyID, revoke.Known = old.AccessKeyID, []string{old.AccessKeyID, pair.AccessKeyID}
+			counted(func() { e.must(e.Provider.RevokeKey(e.Context(), revoke)) })
+			t.holds(req.Slot, pair.AccessKeyID)
+			e.dead("put with the key before", func() error { return e.put(t.client(old), b, "o") })
+		}
+		e.allowed("put", e.put(t.client(pair), b, "o"))
+		revoke.AccessKeyID = ""
+		counted(func() { e.must(e.Provider.RevokeKey(e.Context(), revoke)) })
+		e.must(e.Provider.RevokeKey(e.Context(), revoke))
+		t.holds(req.Slot)
+		e.dead("put with a revoked key", func() error { return e.put(t.client(pair), b, "o") })
+		return calls
+	}
+	alone := life()
+	for range 12 {
+		e.issue(t.request(t.bucket()))
+	}
+	if among := life(); !slices.Equal(among, alone) {
+		e.Errorf("issue, rotate, end and revoke make %d calls among others, and %d alone", among, alone)
+	}
 }
 
 func testListKeys(e *env) {

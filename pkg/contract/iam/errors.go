@@ -21,6 +21,7 @@ var kinds = map[string]fault.Kind{
 	"NoSuchEntity":                  fault.NotFound,
 	"NoSuchBucket":                  fault.NotFound,
 	"EntityAlreadyExists":           fault.Conflict,
+	"DeleteConflict":                fault.Conflict,
 	"AccessDeniedException":         fault.PermissionDenied,
 	"InvalidClientTokenId":          fault.PermissionDenied,
 	"MissingAuthenticationToken":    fault.PermissionDenied,
@@ -30,7 +31,6 @@ var kinds = map[string]fault.Kind{
 	"InvalidInput":                  fault.FailedPrecondition,
 	"ValidationError":               fault.FailedPrecondition,
 	"UnmodifiableEntity":            fault.FailedPrecondition,
-	"DeleteConflict":                fault.Unavailable, // what was made meanwhile
 	"EntityTemporarilyUnmodifiable": fault.Unavailable,
 	"ServiceFailure":                fault.Unavailable,
 	"InternalFailure":               fault.Unavailable,

@@ -295,17 +295,30 @@ func optional(token string) *string {
 	return &token
 }
 
-// removeUser deletes a user with its keys and its policy. What is not there is
-// nil.
+// removeUser deletes a user, its policy, and keys that it turns out to have. What
+// is not there is nil.
 func (p *Provider) removeUser(ctx context.Context, name, user string) error {
-	if err := p.removeKeys(ctx, name, user, nil); err != nil {
-		return err
-	}
 	_, err := try(ctx, p, "DeleteUserPolicy", name, true, p.iam.DeleteUserPolicy, &iam.DeleteUserPolicyInput{UserName: &user, PolicyName: aws.String(policyName)})
 	if err = absentIsNil(err); err != nil {
 		return err
 	}
-	_, err = try(ctx, p, "DeleteUser", name, true, p.iam.DeleteUser, &iam.DeleteUserInput{UserName: &user})
+	remove := func() error {
+		_, err := try(ctx, p, "DeleteUser", name, true, p.iam.DeleteUser, &iam.DeleteUserInput{UserName: &user})
+		return absentIsNil(err)
+	}
+	if err = remove(); !fault.Is(err, fault.Conflict) {
+		return err
+	}
+	keys, err := p.keyIDs(ctx, name, user)
+	if err == nil {
+		err = p.removeKeys(ctx, name, user, keys)
+	}
+	if err == nil {
+		err = remove()
+	}
+	if fault.Is(err, fault.Conflict) { // what was made meanwhile
+		return fault.As(fault.Unavailable, err)
+	}
 	return absentIsNil(err)
 }
 

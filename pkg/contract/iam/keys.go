@@ -39,20 +39,7 @@ func (p *Provider) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (
 	}
 	user := userOf(req.Contract, req.Slot)
 	if existed {
-		keys, err := p.keys(ctx, req.Contract, user)
-		if err != nil {
-			return secret.KeyPair{}, err
-		}
-		staying := 0
-		for _, k := range keys {
-			if slices.Contains(req.Keep, aws.ToString(k.AccessKeyId)) {
-				staying++
-			}
-		}
-		if p.MaxKeys > 0 && staying >= p.MaxKeys {
-			return secret.KeyPair{}, fault.New(fault.LimitExceeded, "an IAM user has at most %d keys, and all of them are to stay", p.MaxKeys)
-		}
-		if err := p.removeKeys(ctx, req.Contract, user, req.Keep); err != nil {
+		if err := p.makeRoom(ctx, req, user); err != nil {
 			return secret.KeyPair{}, err
 		}
 	}
@@ -69,6 +56,20 @@ func (p *Provider) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (
 	}
 	pair := secret.KeyPair{AccessKeyID: aws.ToString(out.AccessKey.AccessKeyId), SecretAccessKey: secret.New(aws.ToString(out.AccessKey.SecretAccessKey))}
 	return pair, p.accepted(ctx, pair, req)
+}
+
+// makeRoom takes from a user that was there the keys that are not kept.
+// LimitExceeded if those that are leave no room for another.
+func (p *Provider) makeRoom(ctx context.Context, req contract.IssueKeyRequest, user string) error {
+	have, err := p.keyIDs(ctx, req.Contract, user)
+	if err != nil {
+		return err
+	}
+	going := slices.DeleteFunc(slices.Clone(have), func(id string) bool { return slices.Contains(req.Keep, id) })
+	if p.MaxKeys > 0 && len(have)-len(going) >= p.MaxKeys {
+		return fault.New(fault.LimitExceeded, "an IAM user has at most %d keys, and all of them are to stay", p.MaxKeys)
+	}
+	return p.removeKeys(ctx, req.Contract, user, going)
 }
 
 // putPolicy writes a user's policy.
@@ -123,27 +124,25 @@ func (p *Provider) keys(ctx context.Context, name, user string) ([]types.AccessK
 	return out, err
 }
 
-// removeKeys deletes a user's keys but those to keep. Without a user there are
-// none.
-func (p *Provider) removeKeys(ctx context.Context, name, user string, keep []string) error {
+// keyIDs are the ids of a user's keys.
+func (p *Provider) keyIDs(ctx context.Context, name, user string) ([]string, error) {
 	keys, err := p.keys(ctx, name, user)
-	if err != nil {
-		return absentIsNil(err)
+	out := make([]string, len(keys))
+	for i, k := range keys {
+		out[i] = aws.ToString(k.AccessKeyId)
 	}
-	for _, k := range keys {
-		if slices.Contains(keep, aws.ToString(k.AccessKeyId)) {
-			continue
-		}
-		if err := p.removeKey(ctx, name, user, aws.ToString(k.AccessKeyId)); err != nil {
+	return out, err
+}
+
+// removeKeys deletes keys of a user; nil for those that are not there.
+func (p *Provider) removeKeys(ctx context.Context, name, user string, ids []string) error {
+	for _, id := range ids {
+		_, err := try(ctx, p, "DeleteAccessKey", name, true, p.iam.DeleteAccessKey, &iam.DeleteAccessKeyInput{UserName: &user, AccessKeyId: &id})
+		if absentIsNil(err) != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (p *Provider) removeKey(ctx context.Context, name, user, accessKeyID string) error {
-	_, err := try(ctx, p, "DeleteAccessKey", name, true, p.iam.DeleteAccessKey, &iam.DeleteAccessKeyInput{UserName: &user, AccessKeyId: &accessKeyID})
-	return absentIsNil(err)
 }
 
 // ListKeys implements contract.Provider.
@@ -190,20 +189,20 @@ func (p *Provider) listKeys(ctx context.Context, name, slot string) ([]contract.
 
 // RevokeKey implements contract.Provider.
 func (p *Provider) RevokeKey(ctx context.Context, req contract.RevokeKeyRequest) error {
-	name, slot, accessKeyID := req.Contract, req.Slot, req.AccessKeyID
-	if _, err := p.user(ctx, name, slot); err != nil { // one that is elsewhere is somebody else's
+	name, user, going := req.Contract, userOf(req.Contract, req.Slot), slices.Clone(req.Known)
+	_, err := p.user(ctx, name, req.Slot) // one that is elsewhere is somebody else's
+	if err == nil && !req.Exact {
+		going, err = p.keyIDs(ctx, name, user)
+	}
+	if err != nil {
 		return absentIsNil(err)
 	}
-	user := userOf(name, slot)
-	switch {
-	case accessKeyID != "":
-		keys, err := p.keys(ctx, name, user)
-		if err != nil || !slices.ContainsFunc(keys, func(k types.AccessKeyMetadata) bool { return aws.ToString(k.AccessKeyId) == accessKeyID }) {
-			return absentIsNil(err)
-		}
-		return p.removeKey(ctx, name, user, accessKeyID)
-	case slot == cosi.ContractSlot: // the user is the contract
-		return p.removeKeys(ctx, name, user, nil)
+	if req.AccessKeyID != "" {
+		going = slices.DeleteFunc(going, func(id string) bool { return id != req.AccessKeyID })
+	}
+	err = p.removeKeys(ctx, name, user, going)
+	if err != nil || req.AccessKeyID != "" || req.Slot == cosi.ContractSlot { // whose user is the contract
+		return err
 	}
 	return p.removeUser(ctx, name, user)
 }

@@ -230,7 +230,7 @@ func (s *Service) issue(req contract.IssueKeyRequest) (secret.KeyPair, error) {
 		case k.contract != req.Contract || k.slot != req.Slot:
 		case k.name == req.Proposed.AccessKeyID && s.secrets != Once:
 			same = k
-		case !slices.Contains(req.Keep, id):
+		case !slices.Contains(req.Keep, id) && !req.Exact: // or it would not be looked for
 			delete(s.keys, id)
 		}
 	}
@@ -287,7 +287,8 @@ func (s *Service) list(name, slot string) (out []contract.KeyInfo) {
 func (p *provider) RevokeKey(ctx context.Context, req contract.RevokeKeyRequest) error {
 	return p.call(ctx, "RevokeKey", func() error {
 		for id, k := range p.keys {
-			if k.contract == req.Contract && k.slot == req.Slot && (req.AccessKeyID == "" || req.AccessKeyID == id) {
+			going := k.contract == req.Contract && k.slot == req.Slot && (req.AccessKeyID == "" || req.AccessKeyID == id)
+			if going && (!req.Exact || slices.Contains(req.Known, id)) { // what is not known would not be looked for
 				delete(p.keys, id)
 			}
 		}

@@ -77,6 +77,11 @@ func contractAccount(name, owner string) string { return name + "." + hashOf(own
 
 func keyAccount(contract, slot, key string) string { return contract + "." + slot + "." + key }
 
+// isOf reports whether an account is a key of a slot.
+func isOf(access, contract, slot string) bool {
+	return strings.HasPrefix(access, keyAccount(contract, slot, ""))
+}
+
 // admin calls the admin API.
 func (p *Provider) admin(ctx context.Context, operation, path string, query url.Values, body any) ([]byte, error) {
 	var text []byte
@@ -136,6 +141,21 @@ func (p *Provider) update(ctx context.Context, access string, with *secret.Strin
 // remove deletes an account; the gateway says nothing of one that is not there.
 func (p *Provider) remove(ctx context.Context, access string) error {
 	_, err := p.admin(ctx, "DeleteUser", "/delete-user", url.Values{"access": {access}}, nil)
+	return absentIsNil(err)
+}
+
+// removeAll deletes accounts, each once.
+func (p *Provider) removeAll(ctx context.Context, accesses []string) error {
+	slices.Sort(accesses)
+	for _, access := range slices.Compact(accesses) {
+		if err := p.remove(ctx, access); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func absentIsNil(err error) error {
 	if fault.Is(err, fault.NotFound) {
 		return nil
 	}
@@ -169,10 +189,16 @@ func (p *Provider) bucketsOf(ctx context.Context, access string) ([]string, erro
 func find(all []account, name string) (account, error) {
 	i := slices.IndexFunc(all, func(a account) bool { return a.isContract(name) })
 	if i < 0 {
-		return account{}, fault.New(fault.NotFound, "the gateway has no such account")
+		return account{}, noAccount()
 	}
 	if slices.ContainsFunc(all[i+1:], func(a account) bool { return a.isContract(name) }) {
 		return account{}, fault.New(fault.Conflict, "two owners have an account of this name; choose another contract name")
 	}
 	return all[i], nil
+}
+
+func noAccount() error { return fault.New(fault.NotFound, "the gateway has no such account") }
+
+func has(all []account, access string) bool {
+	return slices.ContainsFunc(all, func(a account) bool { return a.Access == access })
 }

@@ -5,35 +5,16 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/lock"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
-
-// editing lets one edit of a bucket's policy wait for another.
-type editing struct {
-	mu      sync.Mutex
-	buckets map[string]*sync.Mutex
-}
-
-func (e *editing) lock(bucket string) (unlock func()) {
-	e.mu.Lock()
-	m, ok := e.buckets[bucket]
-	if !ok {
-		m = &sync.Mutex{}
-		e.buckets[bucket] = m
-	}
-	e.mu.Unlock()
-	m.Lock()
-	return m.Unlock
-}
 
 // readers look at so many buckets at once.
 const readers = 8
@@ -42,21 +23,23 @@ const readers = 8
 const rewrites = 4
 
 // grant lets the slot's principals, and none of its others, do in each bucket
-// what the scope says.
-func (p *Provider) grant(ctx context.Context, owner string, req contract.IssueKeyRequest, principals []string) error {
+// what the scope says. It returns those others, as far as policies named them.
+func (p *Provider) grant(ctx context.Context, req contract.IssueKeyRequest, principals []string) (others []string, err error) {
 	for _, b := range req.Scope.Buckets {
 		want, err := allow(b, req.Scope, principals)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		err = p.edit(ctx, owner, b.Bucket, func(have []policy.Statement) []policy.Statement {
-			return with(without(have, ofSlot(req.Contract, req.Slot)), want)
+		err = p.edit(ctx, req.Contract, b.Bucket, true, func(have []policy.Statement) []policy.Statement {
+			left, gone := without(have, func(principal string) bool { return isOf(principal, req.Contract, req.Slot) })
+			others = append(others, gone...)
+			return with(left, want)
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return slices.DeleteFunc(others, func(o string) bool { return slices.Contains(principals, o) }), nil
 }
 
 // allow are the statements for a bucket of a scope. Their Sids are the same for
@@ -67,47 +50,58 @@ func allow(b contract.BucketScope, scope *contract.Scope, principals []string) (
 	return policy.AWS().Allow(sid, []contract.BucketScope{b}, scope.SourceAddresses, principals...)
 }
 
-// ungrant takes principals out of the policies of all the contract's buckets
-// but some.
-func (p *Provider) ungrant(ctx context.Context, owner string, gone func(string) bool, but []contract.BucketScope) error {
-	buckets, err := p.bucketsOf(ctx, owner)
-	if err != nil {
-		return err
-	}
+// ungrant takes principals out of the policies of buckets, and returns those
+// that it has found there. What it writes is not read again: the accounts go
+// next, and one that another process writes back is no more than a name, which
+// the next edit takes out.
+func (p *Provider) ungrant(ctx context.Context, contract string, buckets []string, gone func(string) bool) ([]string, error) {
+	found := make([][]string, len(buckets))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(readers)
-	for _, b := range buckets {
-		if slices.ContainsFunc(but, func(s contract.BucketScope) bool { return s.Bucket == b }) {
-			continue
-		}
+	for i, b := range buckets {
 		group.Go(func() error {
-			err := p.edit(ctx, owner, b, func(have []policy.Statement) []policy.Statement { return without(have, gone) })
+			err := p.edit(ctx, contract, b, false, func(have []policy.Statement) (left []policy.Statement) {
+				left, found[i] = without(have, gone)
+				return left
+			})
 			if fault.Is(err, fault.NotFound) { // deleted meanwhile
 				return nil
 			}
 			return err
 		})
 	}
-	return group.Wait()
+	err := group.Wait()
+	return slices.Concat(found...), err
 }
 
-// ofSlot tells the accounts of a slot's keys.
-func ofSlot(contract, slot string) func(string) bool {
-	return func(principal string) bool { return strings.HasPrefix(principal, keyAccount(contract, slot, "")) }
+// bucketsIn are those of a scope.
+func bucketsIn(scope *contract.Scope) []string {
+	out := make([]string, len(scope.Buckets))
+	for i, b := range scope.Buckets {
+		out[i] = b.Bucket
+	}
+	return out
 }
 
 // without takes principals out of statements, and the statements that then
-// have none.
-func without(statements []policy.Statement, gone func(string) bool) []policy.Statement {
+// have none. It returns whom it has taken out as well.
+func without(statements []policy.Statement, gone func(string) bool) (left []policy.Statement, taken []string) {
 	key := policy.AWS().PrincipalKey
-	var out []policy.Statement
 	for _, s := range statements {
-		if left := slices.DeleteFunc(slices.Clone(s.Principal[key]), gone); len(left) > 0 {
-			s.Principal = map[string][]string{key: left}
-			out = append(out, s)
+		var stay []string
+		for _, principal := range s.Principal[key] {
+			if gone(principal) {
+				taken = append(taken, principal)
+			} else {
+				stay = append(stay, principal)
+			}
+		}
+		if len(stay) > 0 {
+			s.Principal = map[string][]string{key: stay}
+			left = append(left, s)
 		}
 	}
-	return out
+	return left, taken
 }
 
 // with adds statements, or their principals to those that say the same.
@@ -126,9 +120,15 @@ func with(statements, more []policy.Statement) []policy.Statement {
 }
 
 // edit replaces the driver's statements in a bucket's policy with what change
-// makes of them, until they are found there. NotFound if there is no bucket.
-func (p *Provider) edit(ctx context.Context, owner, bucket string, change func([]policy.Statement) []policy.Statement) error {
-	defer p.editing.lock(bucket)()
+// makes of them, and if it is to be sure, until they are found there. NotFound if
+// there is no bucket, or no account of its contract.
+func (p *Provider) edit(ctx context.Context, name, bucket string, sure bool, change func([]policy.Statement) []policy.Statement) error {
+	unlock, err := p.editing.Acquire(ctx, lock.Exclusive("policy", named(bucket)))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	owner := contractAccount(name, p.owner)
 	keeper := policy.AWS().Owner(bucket, owner)
 	dead, healing := func(string) bool { return false }, false
 	for range rewrites {
@@ -136,7 +136,7 @@ func (p *Provider) edit(ctx context.Context, owner, bucket string, change func([
 		if err != nil {
 			return err
 		}
-		want := change(without(doc.Statements(ofKeys), dead))
+		want, _ := without(change(doc.Statements(ofKeys)), dead)
 		if doc.HasExactly(ofKeys, want) {
 			return nil
 		}
@@ -148,28 +148,36 @@ func (p *Provider) edit(ctx context.Context, owner, bucket string, change func([
 			doc.Set(policy.AWS().Version, keeper)
 			method, operation, text = http.MethodPut, "PutBucketPolicy", []byte(doc.String())
 		}
-		if _, err := p.s3(ctx, operation, method, bucket, text); err != nil {
-			if signed.Code(err) == "MalformedPolicy" && !healing {
-				// Another process, which had read the policy before, may have written
-				// back a key that is gone.
-				all, listErr := p.accounts(ctx)
-				if listErr != nil {
-					return listErr
-				}
-				healing = true
-				dead = func(principal string) bool {
-					return !slices.ContainsFunc(all, func(a account) bool { return a.Access == principal })
-				}
-				continue
+		_, err = p.s3(ctx, operation, method, bucket, text)
+		switch {
+		case err == nil && !sure:
+			return nil
+		case err == nil:
+		case signed.Code(err) == "MalformedPolicy" && !healing:
+			// It names an account that is gone: the contract's own, or a key that
+			// another process, which had read the policy before, has written back.
+			all, listErr := p.accounts(ctx)
+			if listErr == nil && !has(all, owner) {
+				listErr = noAccount()
 			}
-			if len(text) > attributeBytes && signed.Code(err) == "InternalError" {
-				return fault.Wrap(fault.LimitExceeded, err, "bucket %s: the gateway cannot store its policy of %d bytes; ext4 has room for 4 KiB of attributes: revoke keys, or let the gateway keep its metadata elsewhere", bucket, len(text))
+			if listErr != nil {
+				return listErr
 			}
+			healing = true
+			dead = func(principal string) bool { return !has(all, principal) }
+		case len(text) > attributeBytes && signed.Code(err) == "InternalError":
+			return fault.Wrap(fault.LimitExceeded, err, "bucket %s: the gateway cannot store its policy of %d bytes; ext4 has room for 4 KiB of attributes: revoke keys, or let the gateway keep its metadata elsewhere", bucket, len(text))
+		default:
 			return fault.In(err, "bucket %s", bucket)
 		}
 	}
 	return fault.New(fault.Unavailable, "bucket %s: its policy is changed by somebody else all the time; repeat the call", bucket)
 }
+
+// named is a bucket's name, as a lock has it.
+type named string
+
+func (n named) String() string { return string(n) }
 
 // attributeBytes is what fits into an extended attribute on every file system.
 const attributeBytes = 3 << 10

@@ -2,6 +2,7 @@ package versitygw_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -139,6 +140,28 @@ func TestPoliciesOfThreeAuthors(t *testing.T) {
 		t.Errorf("after the last key: %s", read())
 	}
 	works(own)
+
+	// A journal from a backup may know less than there is, and be sure of it: a key
+	// that is let do something is found where it is let.
+	scope := &contract.Scope{Buckets: []contract.BucketScope{{Bucket: b, Mode: cosi.ReadWrite}}}
+	for what, forget := range map[string]func() error{
+		"revoke": func() error {
+			return p.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: "tenant", Slot: "four", Scope: scope, Exact: true, Known: []string{"tenant.four.before"}})
+		},
+		"grant": func() error {
+			_, err := p.IssueKey(ctx, contract.IssueKeyRequest{Contract: "tenant", Slot: "four", Scope: scope, Exact: true, Proposed: secret.KeyPair{AccessKeyID: "other", SecretAccessKey: secret.New("another-secret")}})
+			return err
+		},
+	} {
+		four := grant("four")
+		must(t, forget())
+		keys, err := p.ListKeys(ctx, "tenant", "four")
+		must(t, err)
+		if slices.ContainsFunc(keys, func(k contract.KeyInfo) bool { return k.AccessKeyID == four.AccessKeyID }) {
+			t.Errorf("%s leaves %s", what, four.AccessKeyID)
+		}
+	}
+	must(t, p.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: "tenant", Slot: "four"}))
 
 	must(t, engine.Delete(ctx, b))
 	if err := p.DeleteContract(ctx, "tenant"); err != nil {

@@ -22,8 +22,7 @@ func (p *Provider) RestoreKey(ctx context.Context, name, slot, accessKeyID strin
 	if err != nil {
 		return nil, err
 	}
-	owner, err := find(all, name)
-	if err != nil {
+	if _, err := find(all, name); err != nil {
 		return nil, err
 	}
 	if !slices.ContainsFunc(all, func(a account) bool { return a.Access == accessKeyID && a.slot(name) == slot }) {
@@ -36,7 +35,10 @@ func (p *Provider) RestoreKey(ctx context.Context, name, slot, accessKeyID strin
 		if err != nil {
 			return nil, err
 		}
-		change := func(have []policy.Statement) []policy.Statement { return with(without(have, this), want) }
+		change := func(have []policy.Statement) []policy.Statement {
+			left, _ := without(have, this)
+			return with(left, want)
+		}
 		doc, err := p.policyOf(ctx, b.Bucket)
 		if err != nil {
 			return nil, err
@@ -48,7 +50,7 @@ func (p *Provider) RestoreKey(ctx context.Context, name, slot, accessKeyID strin
 		if !write {
 			break
 		}
-		if err := p.edit(ctx, owner.Access, b.Bucket, change); err != nil {
+		if err := p.edit(ctx, name, b.Bucket, true, change); err != nil {
 			return differing, err
 		}
 	}

@@ -8,9 +8,14 @@
 // always let do everything, because the gateway asks nothing but the policy once
 // there is one.
 //
+// The gateway lists all its accounts or none, and cannot be asked about one. So
+// nothing that is asked for every day lists them: their names are functions of
+// the request, and who has a slot's keys stands in the policies of the buckets,
+// which are read in any case. A list is for what the caller has lost track of.
+//
 // The gateway replaces a policy as a whole and has no way to say "if it is
 // still as I read it". Within a process edits of one bucket's policy wait for
-// each other; after each the policy is read again. Gateways that share their
+// each other; a key that was let in is read again. Gateways that share their
 // accounts over several processes cache them: their cache's lifetime is the
 // backend's settleTime.
 package versitygw
@@ -21,14 +26,15 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/lock"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // Config reaches a gateway.
@@ -61,10 +67,13 @@ type Provider struct {
 	endpoints []cosi.Endpoint
 	owner     string
 	settles   time.Duration
-	editing   editing
+	editing   lock.Names // of the policies of buckets
 }
 
-var _ contract.Provider = (*Provider)(nil)
+var (
+	_ contract.Provider = (*Provider)(nil)
+	_ contract.Holder   = (*Provider)(nil)
+)
 
 // New returns the provider; no call is made.
 func New(c Config) *Provider {
@@ -75,7 +84,6 @@ func New(c Config) *Provider {
 		client:    signed.Client{Table: answers, Region: c.Endpoints[0].Region, Credentials: c.Credentials, HTTP: c.HTTP, Observe: c.Observe},
 		endpoints: c.Endpoints, owner: c.Owner, settles: c.Settles,
 		adminURL: strings.TrimSuffix(c.AdminURL, "/"), s3URL: strings.TrimSuffix(c.S3URL, "/"),
-		editing: editing{buckets: map[string]*sync.Mutex{}},
 	}
 }
 
@@ -83,7 +91,7 @@ func New(c Config) *Provider {
 func (p *Provider) Capabilities() contract.Capabilities {
 	return contract.Capabilities{
 		ScopeBy: contract.ScopeByBucketPolicy, SourceAddresses: true, SeveralBuckets: true,
-		ChosenKeys: true, OwnerNeedsPolicy: true, Settles: p.settles,
+		ChosenKeys: true, OwnerNeedsPolicy: true, RefusesRepeat: true, Settles: p.settles,
 	}
 }
 
@@ -226,55 +234,51 @@ const undoTimeout = 5 * time.Second
 
 // IssueKey implements contract.Provider.
 func (p *Provider) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (secret.KeyPair, error) {
-	all, err := p.accounts(ctx)
-	if err == nil {
-		var have account
-		if have, err = find(all, req.Contract); err == nil {
-			if req.Scope == nil {
-				return p.issueContractKey(ctx, have, req)
-			}
-			return p.issueKey(ctx, have, all, req)
-		}
+	issue := p.issueKey
+	if req.Scope == nil {
+		issue = p.issueContractKey
 	}
-	return secret.KeyPair{}, err
+	pair, err := issue(ctx, req)
+	if err != nil {
+		return secret.KeyPair{}, err
+	}
+	return pair, nil
 }
 
 // issueContractKey gives the contract's account the proposed secret. The
 // account is what owns the buckets, so its name stays.
-func (p *Provider) issueContractKey(ctx context.Context, have account, req contract.IssueKeyRequest) (secret.KeyPair, error) {
-	var err error
+func (p *Provider) issueContractKey(ctx context.Context, req contract.IssueKeyRequest) (secret.KeyPair, error) {
+	pair := secret.KeyPair{AccessKeyID: contractAccount(req.Contract, p.owner), SecretAccessKey: req.Proposed.SecretAccessKey}
 	switch {
 	case req.Slot != cosi.ContractSlot:
-		err = fault.New(fault.Unsupported, "versitygw has one key that reaches all of a contract")
-	case slices.Contains(req.Keep, have.Access):
-		err = fault.New(fault.LimitExceeded, "versitygw has one key that reaches all of a contract")
-	default:
-		err = p.update(ctx, have.Access, &req.Proposed.SecretAccessKey, makesBuckets)
+		return pair, fault.New(fault.Unsupported, "versitygw has one key that reaches all of a contract")
+	case slices.Contains(req.Keep, pair.AccessKeyID):
+		return pair, fault.New(fault.LimitExceeded, "versitygw has one key that reaches all of a contract")
 	}
-	if err != nil {
-		return secret.KeyPair{}, err
-	}
-	return secret.KeyPair{AccessKeyID: have.Access, SecretAccessKey: req.Proposed.SecretAccessKey}, nil
+	return pair, p.update(ctx, pair.AccessKeyID, &pair.SecretAccessKey, makesBuckets)
 }
 
 // issueKey makes the key's account, lets the buckets' policies name it and
 // those of the slot that stay, and takes all others away.
-func (p *Provider) issueKey(ctx context.Context, have account, all []account, req contract.IssueKeyRequest) (secret.KeyPair, error) {
-	fail := func(err error) (secret.KeyPair, error) {
-		return secret.KeyPair{}, err
-	}
+func (p *Provider) issueKey(ctx context.Context, req contract.IssueKeyRequest) (secret.KeyPair, error) {
 	pair := secret.KeyPair{AccessKeyID: keyAccount(req.Contract, req.Slot, req.Proposed.AccessKeyID), SecretAccessKey: req.Proposed.SecretAccessKey}
-	var stay, orphans []string
-	there := false
-	for _, a := range all {
-		switch {
-		case a.Access == pair.AccessKeyID:
-			there = a.Secret == pair.SecretAccessKey.Reveal()
-		case a.slot(req.Contract) != req.Slot:
-		case slices.Contains(req.Keep, a.Access):
-			stay = append(stay, a.Access)
-		default:
-			orphans = append(orphans, a.Access)
+	stay, there := slices.Clone(req.Keep), false
+	var orphans []string
+	if !req.Exact {
+		have, err := p.keysOf(ctx, req.Contract, req.Slot)
+		if err != nil {
+			return pair, err
+		}
+		stay = nil
+		for _, a := range have {
+			switch {
+			case a.Access == pair.AccessKeyID:
+				there = a.Secret == pair.SecretAccessKey.Reveal()
+			case slices.Contains(req.Keep, a.Access):
+				stay = append(stay, a.Access)
+			default:
+				orphans = append(orphans, a.Access)
+			}
 		}
 	}
 	if !there {
@@ -283,28 +287,27 @@ func (p *Provider) issueKey(ctx context.Context, have account, all []account, re
 			err = p.update(ctx, pair.AccessKeyID, &pair.SecretAccessKey, mayNothing)
 		}
 		if err != nil {
-			return fail(err)
+			return pair, err
 		}
 	}
-	if err := p.grant(ctx, have.Access, req, append(stay, pair.AccessKeyID)); err != nil {
-		return fail(err)
-	}
-	if len(orphans) > 0 {
-		if err := p.ungrant(ctx, have.Access, ofSlot(req.Contract, req.Slot), req.Scope.Buckets); err != nil {
-			return fail(err)
-		}
-		for _, access := range orphans {
-			if err := p.remove(ctx, access); err != nil {
-				return fail(err)
-			}
+	named, err := p.grant(ctx, req, append(stay, pair.AccessKeyID))
+	if err == nil && len(orphans) > 0 {
+		// Where they were let in, the caller may have known once, and does not now.
+		var buckets []string
+		if buckets, err = p.bucketsOf(ctx, contractAccount(req.Contract, p.owner)); err == nil {
+			buckets = slices.DeleteFunc(buckets, func(b string) bool { return slices.Contains(bucketsIn(req.Scope), b) })
+			_, err = p.ungrant(ctx, req.Contract, buckets, func(principal string) bool { return slices.Contains(orphans, principal) })
 		}
 	}
-	return pair, nil
+	if err != nil {
+		return pair, err
+	}
+	return pair, p.removeAll(ctx, append(orphans, named...))
 }
 
-// ListKeys implements contract.Provider. The gateway does not say when an
-// account was made.
-func (p *Provider) ListKeys(ctx context.Context, name, slot string) ([]contract.KeyInfo, error) {
+// keysOf are the accounts of a slot's keys, or of all slots of a contract for "".
+// NotFound if there is no such contract.
+func (p *Provider) keysOf(ctx context.Context, name, slot string) ([]account, error) {
 	all, err := p.accounts(ctx)
 	if err == nil {
 		_, err = find(all, name)
@@ -312,60 +315,86 @@ func (p *Provider) ListKeys(ctx context.Context, name, slot string) ([]contract.
 	if err != nil {
 		return nil, err
 	}
+	return slices.DeleteFunc(all, func(a account) bool {
+		of := a.slot(name)
+		return of == "" || slot != "" && of != slot
+	}), nil
+}
+
+// ListKeys implements contract.Provider. The gateway does not say when an
+// account was made.
+func (p *Provider) ListKeys(ctx context.Context, name, slot string) ([]contract.KeyInfo, error) {
+	have, err := p.keysOf(ctx, name, slot)
 	var out []contract.KeyInfo
-	for _, a := range all {
-		if of := a.slot(name); of != "" && (slot == "" || of == slot) {
-			out = append(out, contract.KeyInfo{AccessKeyID: a.Access, Slot: of, Active: true})
-		}
+	for _, a := range have {
+		out = append(out, contract.KeyInfo{AccessKeyID: a.Access, Slot: a.slot(name), Active: true})
 	}
-	return out, nil
+	return out, err
+}
+
+// HoldsKey implements contract.Holder: the storage is asked with the key itself.
+func (p *Provider) HoldsKey(ctx context.Context, scope contract.Scope, pair secret.KeyPair) (bool, error) {
+	refused := func(err error) bool { return fault.Is(err, fault.PermissionDenied) || fault.Is(err, fault.NotFound) }
+	as := p.client
+	as.Credentials = func() secret.KeyPair { return pair }
+	as.Observe = func(operation string, err error) {
+		if refused(err) { // it need not be let do this
+			err = nil
+		}
+		p.client.Observe(operation, err)
+	}
+	_, err := as.Do(ctx, signed.Call{Operation: "ProbeKey", Method: http.MethodGet, API: transport.S3, URL: p.s3URL + "/" + scope.Buckets[0].Bucket + "?location="})
+	if err != nil && !refused(err) {
+		return false, err
+	}
+	return signed.Code(err) != "InvalidAccessKeyId", nil
 }
 
 // RevokeKey implements contract.Provider. A key leaves the policies before its
 // account goes: the gateway takes no policy that names an account which is gone.
 func (p *Provider) RevokeKey(ctx context.Context, req contract.RevokeKeyRequest) error {
-	name, slot, accessKeyID := req.Contract, req.Slot, req.AccessKeyID
-	all, err := p.accounts(ctx)
-	if err != nil {
-		return err
+	if req.Slot == cosi.ContractSlot {
+		return p.revokeContractKey(ctx, req)
 	}
-	have, err := find(all, name)
-	if fault.Is(err, fault.NotFound) {
-		return nil
+	going := func(access string) bool {
+		return isOf(access, req.Contract, req.Slot) && (req.AccessKeyID == "" || access == req.AccessKeyID)
 	}
-	if err != nil {
-		return err
-	}
-	var going []string
-	for _, a := range all {
-		if a.slot(name) == slot && (accessKeyID == "" || a.Access == accessKeyID) {
-			going = append(going, a.Access)
+	known := slices.Clone(req.Known)
+	if !req.Exact {
+		have, err := p.keysOf(ctx, req.Contract, req.Slot)
+		if err != nil {
+			return absentIsNil(err)
+		}
+		for _, a := range have {
+			known = append(known, a.Access)
 		}
 	}
-	if slot == cosi.ContractSlot {
-		return p.revokeContractKey(ctx, going)
-	}
-	if len(going) == 0 {
+	known = slices.DeleteFunc(known, func(access string) bool { return !going(access) })
+	if len(known) == 0 && !req.Exact {
 		return nil
 	}
-	if err := p.ungrant(ctx, have.Access, func(principal string) bool { return slices.Contains(going, principal) }, nil); err != nil {
-		return err
-	}
-	for _, access := range going {
-		if err := p.remove(ctx, access); err != nil {
+	var buckets []string
+	if req.Scope != nil {
+		buckets = bucketsIn(req.Scope)
+	} else {
+		var err error
+		if buckets, err = p.bucketsOf(ctx, contractAccount(req.Contract, p.owner)); err != nil {
 			return err
 		}
 	}
-	return nil
+	named, err := p.ungrant(ctx, req.Contract, buckets, going)
+	if err != nil {
+		return err
+	}
+	return p.removeAll(ctx, append(known, named...))
 }
 
 // revokeContractKey leaves a contract's account with a secret that nobody knows.
-func (p *Provider) revokeContractKey(ctx context.Context, going []string) error {
-	for _, access := range going {
-		unknown := secret.New(rand.Text() + rand.Text())
-		if err := p.update(ctx, access, &unknown, mayNothing); err != nil {
-			return err
-		}
+func (p *Provider) revokeContractKey(ctx context.Context, req contract.RevokeKeyRequest) error {
+	access := contractAccount(req.Contract, p.owner)
+	if req.AccessKeyID != "" && req.AccessKeyID != access {
+		return nil
 	}
-	return nil
+	unknown := secret.New(rand.Text() + rand.Text())
+	return absentIsNil(p.update(ctx, access, &unknown, mayNothing))
 }

@@ -1,0 +1,168 @@
+// Package flat holds the calls of each RPC to what they may be at most, however
+// much the service has.
+package flat
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	cosi "github.com/contract-cosi/contract-cosi-driver/pkg/cosipb/v1alpha2"
+	"github.com/contract-cosi/contract-cosi-driver/test/inprocess"
+)
+
+// root is the key that the driver administers the services with.
+const root = "root-key"
+
+// kinds are the services, with the most calls that each RPC may make for one
+// bucket and one key when no crash has left a doubt. Each further bucket may cost
+// more where the policies of buckets hold the limits. The probe that a fresh key
+// is taken is counted with the grant.
+var kinds = map[string]struct {
+	settings                                                string // with the address
+	open                                                    func() *service
+	create, again, grant, repeat, revoke, unbucket, further int
+}{
+	"versitygw": {settings: "adminURL", open: newVersityGW, create: 1, again: 1, grant: 4, repeat: 1, revoke: 3, unbucket: 1, further: 3},
+	"iam":       {settings: "url", open: newIAM, create: 2, again: 1, grant: 4 + 1, repeat: 2, revoke: 4, unbucket: 2},
+	"rgw":       {settings: "adminURL", open: newRGW, create: 3, again: 1, grant: 3, repeat: 2, revoke: 1, unbucket: 1},
+}
+
+// drive is a driver at a service.
+type drive struct {
+	testing.TB
+	*service
+	provisioner cosi.ProvisionerClient
+}
+
+func start(t *testing.T, kind string) *drive {
+	t.Helper()
+	d := &drive{TB: t, service: kinds[kind].open()}
+	address := d.start(t)
+	dir, err := os.MkdirTemp("", "f") // a socket's path has to be short
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	write := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		must(t, os.WriteFile(file, []byte(text), 0o600))
+		return file
+	}
+	credentials := write("credentials", "aws_access_key_id = "+root+"\naws_secret_access_key = a-secret-of-some-length\n")
+	config := write("config.yaml", fmt.Sprintf(`driver: {name: contract.cosi.example.com, owner: example}
+journal: {file: %[1]s/journal.log}
+backends:
+  - name: main
+    type: %[2]s
+    %[2]s: {%[3]s: %[4]s, endpoints: [{region: eu-1, url: %[4]s}], credentialsFile: %[5]s}
+contracts:
+  - {name: team, backend: main}
+`, dir, kind, kinds[kind].settings, address, credentials))
+	running, err := inprocess.Start(config, "unix://"+filepath.Join(dir, "cosi.sock"), io.Discard)
+	must(t, err)
+	t.Cleanup(func() { must(t, running.Stop()) })
+	d.provisioner = cosi.NewProvisionerClient(running.Conn)
+	return d
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (d *drive) create(name string) error {
+	_, err := d.provisioner.DriverCreateBucket(d.Context(), &cosi.DriverCreateBucketRequest{Name: name, Protocols: []*cosi.ObjectProtocol{{Type: cosi.ObjectProtocol_S3}}, Parameters: map[string]string{"contract": "team"}})
+	return err
+}
+
+func ids(names []string) (out []string) {
+	for _, n := range names {
+		out = append(out, "main.team."+n)
+	}
+	return out
+}
+
+func (d *drive) grant(name string, buckets ...string) error {
+	req := &cosi.DriverGrantBucketAccessRequest{AccountName: name, AuthenticationType: &cosi.AuthenticationType{Type: cosi.AuthenticationType_KEY}, Protocol: &cosi.ObjectProtocol{Type: cosi.ObjectProtocol_S3}}
+	for _, id := range ids(buckets) {
+		req.Buckets = append(req.Buckets, &cosi.DriverGrantBucketAccessRequest_AccessedBucket{BucketId: id, AccessMode: &cosi.AccessMode{Mode: cosi.AccessMode_READ_WRITE}})
+	}
+	_, err := d.provisioner.DriverGrantBucketAccess(d.Context(), req)
+	return err
+}
+
+func (d *drive) revoke(name string, buckets ...string) error {
+	req := &cosi.DriverRevokeBucketAccessRequest{AccountId: "main.team." + name}
+	for _, id := range ids(buckets) {
+		req.Buckets = append(req.Buckets, &cosi.DriverRevokeBucketAccessRequest_AccessedBucket{BucketId: id})
+	}
+	_, err := d.provisioner.DriverRevokeBucketAccess(d.Context(), req)
+	return err
+}
+
+func (d *drive) unbucket(name string) error {
+	_, err := d.provisioner.DriverDeleteBucket(d.Context(), &cosi.DriverDeleteBucketRequest{BucketId: "main.team." + name})
+	return err
+}
+
+// An RPC makes the same calls among ten buckets and keys as among three thousand.
+func TestCallsAreFlat(t *testing.T) {
+	t.Parallel()
+	for kind, most := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			d := start(t, kind)
+			must(t, d.create("first")) // signs the contract
+			have := 0
+			for _, n := range []int{10, 300, 3000} {
+				var group errgroup.Group
+				group.SetLimit(16)
+				for ; have < n; have++ {
+					group.Go(func() error {
+						name := fmt.Sprintf("filler-%d", have)
+						if err := d.create(name); err != nil {
+							return err
+						}
+						return d.grant("ba-"+name, name)
+					})
+				}
+				must(t, group.Wait())
+				three := []string{"b-1", "b-2", "b-3"}
+				for _, step := range []struct {
+					what string
+					most int
+					do   func() error
+				}{
+					{"create", most.create, func() error { return d.create("b-1") }},
+					{"create again", most.again, func() error { return d.create("b-1") }},
+					{"grant", most.grant, func() error { return d.grant("ba-1", "b-1") }},
+					{"grant again", most.repeat, func() error { return d.grant("ba-1", "b-1") }},
+					{"revoke", most.revoke, func() error { return d.revoke("ba-1", "b-1") }},
+					{"create more", 2 * most.create, func() error { must(t, d.create("b-2")); return d.create("b-3") }},
+					{"grant to three", most.grant + 2*most.further, func() error { return d.grant("ba-3", three...) }},
+					{"revoke of three", most.revoke + 2*most.further, func() error { return d.revoke("ba-3", three...) }},
+					{"delete", most.unbucket, func() error { return d.unbucket("b-1") }},
+					{"delete more", 2 * most.unbucket, func() error { must(t, d.unbucket("b-2")); return d.unbucket("b-3") }},
+				} {
+					d.since()
+					must(t, step.do())
+					if calls := d.since(); len(calls) > step.most || slices.ContainsFunc(calls, lists) {
+						t.Errorf("among %d: %s makes %d calls, want at most %d, and no list of everything:\n%s", n, step.what, len(calls), step.most, strings.Join(calls, "\n"))
+					}
+				}
+			}
+		})
+	}
+}
+
+// lists reports whether a call's answer grows with what the service has.
+func lists(call string) bool {
+	return strings.HasSuffix(call, "/list-users") || strings.HasSuffix(call, "/list-buckets") || strings.HasSuffix(call, "ListUsers") || strings.HasSuffix(call, "/admin/user/list")
+}
