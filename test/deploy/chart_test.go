@@ -47,7 +47,7 @@ type values = map[string]any
 // minimal is a v1alpha1 installation with nothing but what is required.
 func minimal() values {
 	return values{"config": values{
-		"driver":    values{"owner": "cluster-1"},
+		"driver":    values{"name": driverName, "owner": "cluster-1"},
 		"backends":  []any{values{"name": "main", "type": "contractapi", "contractapi": values{"url": "https://contracts.example.com", "tokenFile": "/etc/contract-cosi-driver/credentials/main/token"}}},
 		"contracts": []any{values{"name": "team-blue", "backend": "main"}},
 	}, "credentials": []any{"main"}}

@@ -23,6 +23,15 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ .Values.driver.image | default (printf "contract-cosi-driver:%s" .Chart.AppVersion) }}
 {{- end }}
 
+{{/*
+What follows a driverName in CEL, to ask whether it is this driver's. The released
+sidecars compare names with strings.EqualFold, to which the long s and the sign
+for kelvin are the letters s and k.
+*/}}
+{{- define "contract-cosi-driver.isOurs" -}}
+.lowerAscii().replace('\u017F', 's').replace('\u212A', 'k') == '{{ .Values.config.driver.name }}'
+{{- end }}
+
 {{/* The driver's configuration file: the values, the journal, and contractd where it is evaluated. */}}
 {{- define "contract-cosi-driver.config" -}}
 {{- $c := deepCopy .Values.config }}
