@@ -205,7 +205,11 @@ func TestExamples(t *testing.T) {
 	}
 	there := map[string]bool{}
 	labels := map[string]map[string]string{}
+	contracts := map[string]string{}
 	for _, e := range objects {
+		if e.Kind == "BucketClass" {
+			contracts[e.Metadata.Name] = e.Parameters["contract"] + e.Spec.Parameters["contract"]
+		}
 		there[e.version()+" "+e.Kind+" "+e.Metadata.Name] = true
 		if e.Kind == "Namespace" {
 			labels[e.Metadata.Name] = e.Metadata.Labels
@@ -239,7 +243,7 @@ func TestExamples(t *testing.T) {
 				t.Errorf("%s names %s %s, which is not there", name, kind, ref)
 			}
 		}
-		if c := s.BucketClassName; e.Kind == "BucketClaim" && c != "" && labels[e.Metadata.Namespace][driverName+"/"+c] != "allowed" {
+		if c := s.BucketClassName; e.Kind == "BucketClaim" && c != "" && labels[e.Metadata.Namespace][driverName+"/"+c] != contracts[c] {
 			t.Errorf("%s: namespace %s is not allowed class %s", name, e.Metadata.Namespace, c)
 		}
 	}

@@ -45,6 +45,12 @@ func TestDriverNames(t *testing.T) {
 		if len(disk.decide(t, change{resource: "bucketclasses", new: folded})) == 0 {
 			t.Errorf("%s: a class that is as good as ours is not looked at", v)
 		}
+		tenants := compile(t, mustRender(t, with(minimal(), "sidecar.version", v)), "tenants")
+		claim := thing(v, "BucketClaim", "photos", map[string]any{"bucketClassName": "x"})
+		older := class(v, "BucketClass", "x", map[string]any{"driverName": lookalike})
+		if len(tenants.decide(t, change{resource: "bucketclaims", new: claim, namespace: inNamespace("red", nil), params: older})) == 0 {
+			t.Errorf("%s: an older class that is as good as ours can be claimed", v)
+		}
 		old := class(v, "BucketClass", "x", map[string]any{"driverName": lookalike, "deletionPolicy": "Delete"})
 		labelled := old.DeepCopy()
 		labelled.SetLabels(map[string]string{"a": "b"})
