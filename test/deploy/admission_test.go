@@ -256,7 +256,7 @@ func TestClaims(t *testing.T) {
 	t.Parallel()
 	given := cases[claimCases](t, "claims.yaml")
 	for _, v := range versions {
-		p := compile(t, mustRender(t, with(minimal(), "sidecar.version", v)), "tenants")
+		p := compile(t, mustRender(t, inVersion(minimal(), v)), "tenants")
 		if p.spec.ParamKind.APIVersion != "objectstorage.k8s.io/"+v {
 			t.Errorf("%s: the policy reads classes of %s", v, p.spec.ParamKind.APIVersion)
 		}
@@ -274,7 +274,7 @@ func TestClaims(t *testing.T) {
 		}
 	}
 	for v, buckets := range map[string][]claimCase{"v1alpha1": given.Buckets, "v1alpha2": given.BucketsV2} {
-		files := mustRender(t, with(minimal(), "sidecar.version", v))
+		files := mustRender(t, inVersion(minimal(), v))
 		made := compile(t, files, "tenants-buckets")
 		for _, c := range buckets {
 			ch := change{resource: "buckets", new: thing(v, "Bucket", "x", c.Spec)}

@@ -27,6 +27,7 @@ import (
 	"helm.sh/helm/v3/pkg/engine"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/fake"
 	"sigs.k8s.io/yaml"
@@ -39,6 +40,8 @@ const (
 	chartDir  = root + "/deploy/chart"
 	release   = "contract-cosi-driver"
 	namespace = "contract-cosi-system"
+	// journalNamespace is the driver's, by default.
+	journalNamespace = namespace + "-journal"
 )
 
 // values are what an installation says.
@@ -51,6 +54,15 @@ func minimal() values {
 		"backends":  []any{values{"name": "main", "type": "contractapi", "contractapi": values{"url": "https://contracts.example.com", "tokenFile": "/etc/contract-cosi-driver/credentials/main/token"}}},
 		"contracts": []any{values{"name": "team-blue", "backend": "main"}},
 	}, "credentials": []any{"main"}}
+}
+
+// inVersion returns v for a version of COSI. The image of v1alpha2's sidecar has no
+// default.
+func inVersion(v values, version string) values {
+	if version == "v1alpha2" {
+		v = with(v, "sidecar.image", values{"repository": "objectstorage-sidecar", "tag": "v1alpha2"})
+	}
+	return with(v, "sidecar.version", version)
 }
 
 // with returns v with the value at a dotted path replaced.
@@ -95,7 +107,7 @@ func renderIn(t *testing.T, v values, secrets ...runtime.Object) (map[string]str
 	if err != nil {
 		return nil, err
 	}
-	rendered, err := engine.RenderWithClientProvider(c, given, lookedUp{fake.NewSimpleDynamicClient(runtime.NewScheme(), secrets...)})
+	rendered, err := engine.RenderWithClientProvider(c, given, lookedUp{fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds, secrets...)})
 	if err != nil {
 		return nil, err
 	}
@@ -107,6 +119,8 @@ func renderIn(t *testing.T, v values, secrets ...runtime.Object) (map[string]str
 	}
 	return out, nil
 }
+
+var listKinds = map[schema.GroupVersionResource]string{corev1.SchemeGroupVersion.WithResource("secrets"): "SecretList"}
 
 // lookedUp answers a template's lookup of Secrets.
 type lookedUp struct{ client dynamic.Interface }

@@ -45,7 +45,7 @@ func TestDriverNames(t *testing.T) {
 		if len(disk.decide(t, change{resource: "bucketclasses", new: folded})) == 0 {
 			t.Errorf("%s: a class that is as good as ours is not looked at", v)
 		}
-		tenants := compile(t, mustRender(t, with(minimal(), "sidecar.version", v)), "tenants")
+		tenants := compile(t, mustRender(t, inVersion(minimal(), v)), "tenants")
 		claim := thing(v, "BucketClaim", "photos", map[string]any{"bucketClassName": "x"})
 		older := class(v, "BucketClass", "x", map[string]any{"driverName": lookalike})
 		if len(tenants.decide(t, change{resource: "bucketclaims", new: claim, namespace: inNamespace("red", nil), params: older})) == 0 {
