@@ -40,6 +40,8 @@ var scenarios = []struct {
 	{"an existing bucket", existingBucket},
 	{"two tenants", twoTenants},
 	{"100 claims and accesses at once", hundred},
+	{"100 claims one after another", oneByOne},
+	{"accesses with one Secret", oneSecret},
 	{"5 at upstream's 5 requests a second", throttled},
 	{"driver killed -9 in flight", driverKilled},
 	{"two drivers, one at a time", writers},
@@ -339,23 +341,79 @@ func hundred(s *scenario) {
 	n.vanish()
 }
 
+// oneByOne makes claims one after the other, while controller and sidecar are slow
+// enough to meet in a claim's status. No claim is cured here as by heal.
+func oneByOne(s *scenario) {
+	const m = 100
+	s.slow("40")
+	defer s.slow(fast)
+	n := s.tenant("one-by-one", classes{})
+	start := time.Now()
+	for i := range m {
+		s.must(n.claim(numbered(i), ""))
+	}
+	s.until("ready", func() error {
+		o, err := n.objects()
+		if err != nil {
+			return err
+		}
+		var waiting []string
+		for i := range o.claims {
+			c := &o.claims[i]
+			if b := o.bucketOf(c); !c.Status.BucketReady || c.Status.BucketName != b.Name || !b.Status.BucketReady {
+				waiting = append(waiting, fmt.Sprintf("%s is %+v; its Bucket is %+v", c.Name, c.Status, b.Status))
+			}
+		}
+		return some("not ready", waiting)
+	})
+	s.note("all ready after %.1f s", time.Since(start).Seconds())
+	n.deleteAll()
+	n.vanish()
+}
+
+// oneSecret: two accesses with one Secret would be granted, and wedge each other.
+func oneSecret(s *scenario) {
+	n := s.tenant("one-secret", classes{})
+	s.must(n.ask("a"))
+	n.ready()
+	foreign := &v1alpha1.BucketAccessClass{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}, DriverName: "other.example.com", AuthenticationType: v1alpha1.AuthenticationTypeKey}
+	_, err := s.cosi.ObjectstorageV1alpha1().BucketAccessClasses().Create(s.ctx, foreign, metav1.CreateOptions{})
+	s.must(err)
+	for class, says := range map[string]string{
+		n.name:       "has to be the name of the BucketAccess, b",
+		foreign.Name: "is that of BucketAccess a",
+	} {
+		_, err := n.accesses().Create(s.ctx, &v1alpha1.BucketAccess{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1alpha1.BucketAccessSpec{
+			BucketClaimName: "a", BucketAccessClassName: class, CredentialsSecretName: "a", Protocol: v1alpha1.ProtocolS3,
+		}}, metav1.CreateOptions{})
+		if err == nil || !strings.Contains(err.Error(), says) {
+			s.Errorf("an access of class %s: the API server says %v, not %q", class, err, says)
+		}
+	}
+	n.deleteAll()
+	n.vanish()
+}
+
 // throttled runs upstream as it is released: with client-go's default of 5
 // requests a second.
 func throttled(s *scenario) {
-	slow := func(qps string) {
-		for _, role := range []string{"controller", "sidecar"} {
-			s.kill(role)
-			s.must(s.startCOSI(role, qps))
-		}
-	}
-	slow("0")
-	defer slow(fast)
+	s.slow("0")
+	defer s.slow(fast)
 	n := s.tenant("throttled", classes{})
 	s.must(each(5, func(i int) error { return n.ask(numbered(i)) }))
 	n.ready()
 	n.useAll(5)
 	n.deleteAll()
 	n.vanish()
+}
+
+// slow starts controller and sidecar again with another rate limit.
+func (s *scenario) slow(qps string) {
+	s.Helper()
+	for _, role := range []string{"controller", "sidecar"} {
+		s.kill(role)
+		s.must(s.startCOSI(role, qps))
+	}
 }
 
 func driverKilled(s *scenario) {

@@ -405,7 +405,7 @@ func (n *tenant) vanish() {
 // journal is the names of the driver's records, which have those of the buckets
 // and keys in them that it knows.
 func (n *tenant) journal() (string, error) {
-	secrets, err := n.kube.CoreV1().Secrets(driverNamespace).List(n.ctx, metav1.ListOptions{})
+	secrets, err := n.kube.CoreV1().Secrets(journalNamespace).List(n.ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", err
 	}
