@@ -40,6 +40,7 @@ func installations() map[string]values {
 		"v1alpha2":   inVersion(m, "v1alpha2"),
 		"file":       with(with(m, "journal.persistentVolumeClaim", "journal"), "replicas", 1),
 		"evaluation": {"evaluation": values{"enabled": true}},
+		"namespaces": with(m, "sidecar.secretNamespaces", []any{"blue", namespace}),
 		"own secret": {"configSecret": "mine", "config": values{"driver": values{"name": driverName}}},
 	}
 }
@@ -160,7 +161,7 @@ func checkBinding(t *testing.T, name, document string, inSecrets bool) {
 			t.Fatal(err)
 		}
 		if len(binding.Subjects) != 1 || binding.Subjects[0].Kind != "ServiceAccount" || binding.Subjects[0].Namespace != namespace ||
-			binding.Subjects[0].Name != binding.RoleRef.Name || binding.RoleRef.Name != binding.Name {
+			binding.Subjects[0].Name != strings.TrimSuffix(binding.RoleRef.Name, "-secrets") || binding.RoleRef.Name != binding.Name {
 			t.Errorf("%s: %s %s binds %+v to %+v", name, binding.Kind, binding.Name, binding.RoleRef, binding.Subjects)
 		}
 		if binding.Kind == "ClusterRoleBinding" && binding.Name != release+"-sidecar" {

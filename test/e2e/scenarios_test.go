@@ -379,15 +379,15 @@ func oneSecret(s *scenario) {
 	foreign := &v1alpha1.BucketAccessClass{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}, DriverName: "other.example.com", AuthenticationType: v1alpha1.AuthenticationTypeKey}
 	_, err := s.cosi.ObjectstorageV1alpha1().BucketAccessClasses().Create(s.ctx, foreign, metav1.CreateOptions{})
 	s.must(err)
-	for class, says := range map[string]string{
-		n.name:       "has to be the name of the BucketAccess, b",
-		foreign.Name: "is that of BucketAccess a",
+	for _, of := range []struct{ class, secret, says string }{
+		{n.name, "c", "has to be the name of the BucketAccess, b"},
+		{foreign.Name, "a", "is that of BucketAccess a"},
 	} {
 		_, err := n.accesses().Create(s.ctx, &v1alpha1.BucketAccess{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1alpha1.BucketAccessSpec{
-			BucketClaimName: "a", BucketAccessClassName: class, CredentialsSecretName: "a", Protocol: v1alpha1.ProtocolS3,
+			BucketClaimName: "a", BucketAccessClassName: of.class, CredentialsSecretName: of.secret, Protocol: v1alpha1.ProtocolS3,
 		}}, metav1.CreateOptions{})
-		if err == nil || !strings.Contains(err.Error(), says) {
-			s.Errorf("an access of class %s: the API server says %v, not %q", class, err, says)
+		if err == nil || !strings.Contains(err.Error(), of.says) {
+			s.Errorf("an access of class %s: the API server says %v, not %q", of.class, err, of.says)
 		}
 	}
 	n.deleteAll()
