@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/container-object-storage-interface/client/apis/objectstorage/v1alpha1"
@@ -42,6 +45,7 @@ var scenarios = []struct {
 	{"100 claims and accesses at once", hundred},
 	{"100 claims one after another", oneByOne},
 	{"accesses with one Secret", oneSecret},
+	{"the journal in another namespace", journalMoved},
 	{"5 at upstream's 5 requests a second", throttled},
 	{"driver killed -9 in flight", driverKilled},
 	{"two drivers, one at a time", writers},
@@ -126,7 +130,11 @@ func theGuide(s *scenario) {
 			_, err := s.operator("team-blue").CreateBucket(s.ctx, &s3.CreateBucketInput{Bucket: &archive})
 			s.must(err)
 		}
-		s.until("applied: "+file, func() error { return s.apply(s.ctx, "-f", file) })
+		args := []string{"-f", file}
+		if base := filepath.Base(file); filepath.Base(filepath.Dir(file)) == "tenant" && (base == "bucket.yaml" || base == "reader.yaml") {
+			args = append(args, "--as", "jane", "--as-group", "team-blue", "--as-group", "system:authenticated") // who has role.yaml, and no more
+		}
+		s.until("applied: "+file, func() error { return s.apply(s.ctx, args...) })
 		if filepath.Base(file) == "bucket.yaml" { // v0.2.2 wants a Bucket to be older than its claim
 			s.until("ready", func() error {
 				buckets, err := blue.buckets().List(s.ctx, metav1.ListOptions{})
@@ -390,6 +398,43 @@ func oneSecret(s *scenario) {
 			s.Errorf("an access of class %s: the API server says %v, not %q", of.class, err, of.says)
 		}
 	}
+	n.deleteAll()
+	n.vanish()
+}
+
+// journalMoved copies the journal as operations.md says, and compares.
+func journalMoved(s *scenario) {
+	const to = "moved-journal"
+	n := s.tenant("moved", classes{})
+	s.must(n.ask("a"))
+	n.ready()
+	text, err := os.ReadFile(filepath.Join(deployDir, "operations.md"))
+	s.must(err)
+	_, command, found := strings.Cut(string(text), "\nkubectl -n contract-cosi-system get secrets ")
+	command, _, ends := strings.Cut(command, "\n")
+	if !found || !ends {
+		s.Fatal("operations.md does not say how a journal is copied")
+	}
+	command = strings.NewReplacer(journalNamespace, to, driverNamespace, journalNamespace).Replace("kubectl -n contract-cosi-system get secrets " + command)
+	s.label(s.cluster, to, nil)
+	copying := exec.CommandContext(s.ctx, "bash", "-euo", "pipefail", "-c", command)
+	copying.Env = append(os.Environ(), "PATH="+s.bin+":"+os.Getenv("PATH"), "KUBECONFIG="+s.kubeconfig)
+	if out, err := copying.CombinedOutput(); err != nil {
+		s.Fatalf("%s: %v\n%s", command, err, out)
+	}
+	records := func(namespace string) map[string]v1.Secret {
+		list, err := s.kube.CoreV1().Secrets(namespace).List(s.ctx, metav1.ListOptions{})
+		s.must(err)
+		out := map[string]v1.Secret{}
+		for _, r := range list.Items {
+			out[r.Name] = v1.Secret{Type: r.Type, Data: r.Data, ObjectMeta: metav1.ObjectMeta{Labels: r.Labels, Annotations: r.Annotations}}
+		}
+		return out
+	}
+	if was, is := records(journalNamespace), records(to); len(was) == 0 || !reflect.DeepEqual(was, is) {
+		s.Errorf("of %d records %d were copied, or otherwise", len(was), len(is))
+	}
+	s.must(s.kube.CoreV1().Secrets(to).DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	n.deleteAll()
 	n.vanish()
 }
