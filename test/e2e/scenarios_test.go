@@ -17,7 +17,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	authv1 "k8s.io/api/authorization/v1"
 	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/container-object-storage-interface/client/apis/objectstorage/v1alpha1"
@@ -46,6 +48,7 @@ var scenarios = []struct {
 	{"100 claims one after another", oneByOne},
 	{"accesses with one Secret", oneSecret},
 	{"the journal in another namespace", journalMoved},
+	{"Secrets in one namespace only", secretsHere},
 	{"5 at upstream's 5 requests a second", throttled},
 	{"driver killed -9 in flight", driverKilled},
 	{"two drivers, one at a time", writers},
@@ -398,6 +401,51 @@ func oneSecret(s *scenario) {
 			s.Errorf("an access of class %s: the API server says %v, not %q", of.class, err, of.says)
 		}
 	}
+	n.deleteAll()
+	n.vanish()
+}
+
+// secretsHere gives the sidecar its right to Secrets in one namespace only, as
+// sidecar.secretNamespaces does.
+func secretsHere(s *scenario) {
+	n := s.tenant("secrets-here", classes{})
+	roles := s.kube.RbacV1()
+	everywhere, err := roles.ClusterRoles().Get(s.ctx, sidecarAccount, metav1.GetOptions{})
+	s.must(err)
+	less := everywhere.DeepCopy()
+	less.Rules = slices.DeleteFunc(less.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "secrets") })
+	here := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "secrets"}, Rules: slices.DeleteFunc(slices.Clone(everywhere.Rules), func(r rbacv1.PolicyRule) bool {
+		return !slices.Contains(r.Resources, "secrets")
+	})}
+	_, err = roles.Roles(n.name).Create(s.ctx, here, metav1.CreateOptions{})
+	s.must(err)
+	_, err = roles.RoleBindings(n.name).Create(s.ctx, &rbacv1.RoleBinding{
+		ObjectMeta: here.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: here.Name},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: driverNamespace, Name: sidecarAccount}},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	less, err = roles.ClusterRoles().Update(s.ctx, less, metav1.UpdateOptions{})
+	s.must(err)
+	defer func() {
+		less.Rules = everywhere.Rules
+		_, err := roles.ClusterRoles().Update(s.ctx, less, metav1.UpdateOptions{})
+		s.must(err)
+	}()
+	s.until("limited", func() error {
+		for namespace, may := range map[string]bool{n.name: true, driverNamespace: false} {
+			review, err := s.kube.AuthorizationV1().SubjectAccessReviews().Create(s.ctx, &authv1.SubjectAccessReview{Spec: authv1.SubjectAccessReviewSpec{
+				User:               "system:serviceaccount:" + driverNamespace + ":" + sidecarAccount,
+				ResourceAttributes: &authv1.ResourceAttributes{Namespace: namespace, Verb: "create", Resource: "secrets"},
+			}}, metav1.CreateOptions{})
+			if err != nil || review.Status.Allowed != may {
+				return fmt.Errorf("the sidecar may write Secrets in %s: %v, %w", namespace, !may, err)
+			}
+		}
+		return nil
+	})
+	s.must(n.ask("a"))
+	n.ready()
+	s.must(n.secret("a").works(s.ctx))
 	n.deleteAll()
 	n.vanish()
 }
