@@ -99,10 +99,16 @@ func render(t *testing.T, v values) (map[string]string, error) {
 // renderIn is render in a cluster where some Secrets are.
 func renderIn(t *testing.T, v values, secrets ...runtime.Object) (map[string]string, error) {
 	t.Helper()
-	c := loadChart(t)
 	capabilities := chartutil.DefaultCapabilities.Copy()
 	capabilities.KubeVersion = chartutil.KubeVersion{Version: "v1.36.0", Major: "1", Minor: "36"}
 	capabilities.APIVersions = append(slices.Clone(capabilities.APIVersions), "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy")
+	return renderWith(t, v, capabilities, secrets...)
+}
+
+// renderWith is renderIn by an API server of certain capabilities.
+func renderWith(t *testing.T, v values, capabilities *chartutil.Capabilities, secrets ...runtime.Object) (map[string]string, error) {
+	t.Helper()
+	c := loadChart(t)
 	given, err := chartutil.ToRenderValues(c, v, chartutil.ReleaseOptions{Name: release, Namespace: namespace, IsInstall: true}, capabilities)
 	if err != nil {
 		return nil, err

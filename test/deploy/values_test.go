@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chartutil"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -183,6 +184,28 @@ func TestMonitoring(t *testing.T) {
 		name := strings.TrimSuffix(strings.TrimSuffix(m[1], "_bucket"), "_count")
 		if !strings.Contains(string(source), `"`+name+`"`) {
 			t.Errorf("the driver has no metric %s", m[0])
+		}
+	}
+}
+
+// Policies that change objects are for API servers that have them, and the one
+// about claims is for v1alpha1.
+func TestMutating(t *testing.T) {
+	t.Parallel()
+	const kind = "MutatingAdmissionPolicy"
+	for _, v := range versions {
+		files := mustRender(t, inVersion(minimal(), v))
+		if has(files, kind, release+"-claims") != (v == "v1alpha1") || !has(files, kind, release+"-bucketclasses-defaults") {
+			t.Errorf("%s: not the policies that there should be", v)
+		}
+		older, err := renderWith(t, inVersion(minimal(), v), chartutil.DefaultCapabilities.Copy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range older {
+			if strings.Contains(text, "\nkind: "+kind) {
+				t.Errorf("%s: %s is for a newer API server", v, name)
+			}
 		}
 	}
 }
