@@ -237,9 +237,10 @@ func TestChanges(t *testing.T) {
 
 // claimCases is testdata/claims.yaml.
 type claimCases struct {
-	Classes map[string]string `json:"classes"`
-	Claims  []claimCase       `json:"claims"`
-	Buckets []claimCase       `json:"buckets"`
+	Classes   map[string]string `json:"classes"`
+	Claims    []claimCase       `json:"claims"`
+	Buckets   []claimCase       `json:"buckets"`
+	BucketsV2 []claimCase       `json:"bucketsV2"`
 }
 
 type claimCase struct {
@@ -255,7 +256,7 @@ func TestClaims(t *testing.T) {
 	t.Parallel()
 	given := cases[claimCases](t, "claims.yaml")
 	for _, v := range versions {
-		p := compile(t, mustRender(t, with(minimal(), "sidecar.version", v)), "tenants")
+		p := compile(t, mustRender(t, inVersion(minimal(), v)), "tenants")
 		if p.spec.ParamKind.APIVersion != "objectstorage.k8s.io/"+v {
 			t.Errorf("%s: the policy reads classes of %s", v, p.spec.ParamKind.APIVersion)
 		}
@@ -264,7 +265,7 @@ func TestClaims(t *testing.T) {
 			claim.SetNamespace("red")
 			var got []string
 			for name, driver := range given.Classes { // the API server asks once for each
-				of := class(v, "BucketClass", name, map[string]any{"driverName": driver})
+				of := class(v, "BucketClass", name, map[string]any{"driverName": driver, "parameters": map[string]any{"contract": "c"}})
 				got = append(got, p.decide(t, change{resource: "bucketclaims", new: claim, namespace: inNamespace("red", c.Labels), params: of})...)
 			}
 			if strings.Join(got, " | ") != c.Says {
@@ -272,16 +273,21 @@ func TestClaims(t *testing.T) {
 			}
 		}
 	}
-	files := mustRender(t, minimal())
-	existing, made := compile(t, files, "tenants-existing"), compile(t, files, "tenants-buckets")
-	for _, c := range given.Buckets {
-		ch := change{resource: "buckets", new: thing("v1alpha1", "Bucket", "x", c.Spec)}
-		got := existing.decide(t, ch)
-		for _, ch.params = range []runtime.Object{inNamespace("blue", nil), inNamespace("red", c.Labels)} {
-			got = append(got, made.decide(t, ch)...)
-		}
-		if strings.Join(got, " | ") != c.Says {
-			t.Errorf("%s: got %q, want %q", c.Name, got, c.Says)
+	for v, buckets := range map[string][]claimCase{"v1alpha1": given.Buckets, "v1alpha2": given.BucketsV2} {
+		files := mustRender(t, inVersion(minimal(), v))
+		made := compile(t, files, "tenants-buckets")
+		for _, c := range buckets {
+			ch := change{resource: "buckets", new: thing(v, "Bucket", "x", c.Spec)}
+			var got []string
+			if v == "v1alpha1" {
+				got = compile(t, files, "tenants-existing").decide(t, ch)
+			}
+			for _, ch.params = range []runtime.Object{inNamespace("blue", nil), inNamespace("red", c.Labels)} {
+				got = append(got, made.decide(t, ch)...)
+			}
+			if strings.Join(got, " | ") != c.Says {
+				t.Errorf("%s %s: got %q, want %q", v, c.Name, got, c.Says)
+			}
 		}
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"helm.sh/helm/v3/pkg/engine"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/fake"
 	"sigs.k8s.io/yaml"
@@ -39,6 +40,8 @@ const (
 	chartDir  = root + "/deploy/chart"
 	release   = "contract-cosi-driver"
 	namespace = "contract-cosi-system"
+	// journalNamespace is the driver's, by default.
+	journalNamespace = namespace + "-journal"
 )
 
 // values are what an installation says.
@@ -47,10 +50,19 @@ type values = map[string]any
 // minimal is a v1alpha1 installation with nothing but what is required.
 func minimal() values {
 	return values{"config": values{
-		"driver":    values{"owner": "cluster-1"},
+		"driver":    values{"name": driverName, "owner": "cluster-1"},
 		"backends":  []any{values{"name": "main", "type": "contractapi", "contractapi": values{"url": "https://contracts.example.com", "tokenFile": "/etc/contract-cosi-driver/credentials/main/token"}}},
 		"contracts": []any{values{"name": "team-blue", "backend": "main"}},
 	}, "credentials": []any{"main"}}
+}
+
+// inVersion returns v for a version of COSI. The image of v1alpha2's sidecar has no
+// default.
+func inVersion(v values, version string) values {
+	if version == "v1alpha2" {
+		v = with(v, "sidecar.image", values{"repository": "objectstorage-sidecar", "tag": "v1alpha2"})
+	}
+	return with(v, "sidecar.version", version)
 }
 
 // with returns v with the value at a dotted path replaced.
@@ -87,15 +99,21 @@ func render(t *testing.T, v values) (map[string]string, error) {
 // renderIn is render in a cluster where some Secrets are.
 func renderIn(t *testing.T, v values, secrets ...runtime.Object) (map[string]string, error) {
 	t.Helper()
-	c := loadChart(t)
 	capabilities := chartutil.DefaultCapabilities.Copy()
 	capabilities.KubeVersion = chartutil.KubeVersion{Version: "v1.36.0", Major: "1", Minor: "36"}
 	capabilities.APIVersions = append(slices.Clone(capabilities.APIVersions), "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy")
+	return renderWith(t, v, capabilities, secrets...)
+}
+
+// renderWith is renderIn by an API server of certain capabilities.
+func renderWith(t *testing.T, v values, capabilities *chartutil.Capabilities, secrets ...runtime.Object) (map[string]string, error) {
+	t.Helper()
+	c := loadChart(t)
 	given, err := chartutil.ToRenderValues(c, v, chartutil.ReleaseOptions{Name: release, Namespace: namespace, IsInstall: true}, capabilities)
 	if err != nil {
 		return nil, err
 	}
-	rendered, err := engine.RenderWithClientProvider(c, given, lookedUp{fake.NewSimpleDynamicClient(runtime.NewScheme(), secrets...)})
+	rendered, err := engine.RenderWithClientProvider(c, given, lookedUp{fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds, secrets...)})
 	if err != nil {
 		return nil, err
 	}
@@ -107,6 +125,8 @@ func renderIn(t *testing.T, v values, secrets ...runtime.Object) (map[string]str
 	}
 	return out, nil
 }
+
+var listKinds = map[schema.GroupVersionResource]string{corev1.SchemeGroupVersion.WithResource("secrets"): "SecretList"}
 
 // lookedUp answers a template's lookup of Secrets.
 type lookedUp struct{ client dynamic.Interface }

@@ -21,16 +21,21 @@ import (
 
 // variants are the installations that deploy/manifests shows.
 func variants() map[string]values {
-	own := values{"configSecret": release + "-config"}
+	own := values{"configSecret": release + "-config", "config": values{"driver": values{"name": driverName}}}
 	return map[string]values{
 		"v1alpha1":   own,
-		"v1alpha2":   with(own, "sidecar.version", "v1alpha2"),
+		"v1alpha2":   inVersion(own, "v1alpha2"),
 		"evaluation": with(values{}, "evaluation", values{"enabled": true, "token": "evaluation"}),
 	}
 }
 
 // Everything under deploy that is written by a machine.
 func TestGenerated(t *testing.T) {
+	if *update { // the chart is rendered under it
+		if err := os.WriteFile(chartDir+"/values.schema.json", []byte(chartSchema(t)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	want := map[string]string{
 		chartDir + "/README.md":             chartReadme(t),
 		chartDir + "/values.schema.json":    chartSchema(t),
@@ -79,15 +84,16 @@ func TestGenerated(t *testing.T) {
 func manifests(t *testing.T, v values) map[string]string {
 	t.Helper()
 	const head = "# Rendered from deploy/chart by `make generate`; edit that.\n"
-	out := map[string]string{"namespace.yaml": head + fmt.Sprintf(`apiVersion: v1
+	namespaces := []string{fmt.Sprintf(`apiVersion: v1
 kind: Namespace
 metadata:
   name: %s
   labels:
     pod-security.kubernetes.io/enforce: restricted
 `, namespace)}
-	// The journal is in the namespace: kubectl delete -k must not take it away,
-	// but for an evaluation, where all may go.
+	out, mutating := map[string]string{}, map[string][]string{}
+	// The journal is in a namespace: kubectl delete -k must not take it away, but
+	// for an evaluation, where all may go.
 	var resources []string
 	if _, ok := v["evaluation"]; ok {
 		resources = append(resources, "namespace.yaml")
@@ -96,27 +102,34 @@ metadata:
 		if filepath.Ext(file) != ".yaml" {
 			continue
 		}
-		var keep, defaults []string
+		var keep []string
 		for _, d := range documents(text) {
-			if strings.HasPrefix(kindOf(d), "MutatingAdmissionPolicy") {
-				defaults = append(defaults, strings.TrimSpace(d)+"\n")
-			} else {
-				keep = append(keep, strings.TrimSpace(d)+"\n")
+			switch document := strings.TrimSpace(d) + "\n"; {
+			case kindOf(d) == "Namespace":
+				namespaces = append(namespaces, document)
+			case strings.Contains(d, "helm.sh/hook:"): // Helm's own
+			case strings.HasPrefix(kindOf(d), "MutatingAdmissionPolicy"):
+				mutating[file] = append(mutating[file], document)
+			default:
+				keep = append(keep, document)
 			}
 		}
 		if len(keep) > 0 {
 			out[file] = head + strings.Join(keep, "---\n")
 			resources = append(resources, file)
 		}
-		if len(defaults) > 0 {
-			out["admission-defaults.yaml"] = head + strings.Join(defaults, "---\n")
-		}
 	}
+	var newer []string
+	for _, file := range slices.Sorted(maps.Keys(mutating)) {
+		newer = append(newer, mutating[file]...)
+	}
+	out["admission-mutating.yaml"] = head + strings.Join(newer, "---\n")
+	out["namespace.yaml"] = head + strings.Join(namespaces, "---\n")
 	slices.Sort(resources)
 	out["kustomization.yaml"] = head +
-		"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: " + namespace +
+		"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization" +
 		"\nresources:\n  - " + strings.Join(resources, "\n  - ") +
-		"\n  # - admission-defaults.yaml # where the API server has MutatingAdmissionPolicy v1: Kubernetes 1.36\n"
+		"\n  # - admission-mutating.yaml # where the API server has MutatingAdmissionPolicy v1: Kubernetes 1.36\n"
 	return out
 }
 
@@ -187,8 +200,10 @@ func valueRows(t *testing.T) []valueRow {
 		switch {
 		case len(n.Enum) > 0:
 			kind = words(n.Enum)
-		case strings.HasSuffix(n.Ref, "/resources"):
+		case strings.HasSuffix(n.Ref, "/resources"), strings.HasSuffix(n.Ref, "/texts"):
 			kind = "object"
+		case strings.HasSuffix(n.Ref, "/objects"):
+			kind = "array"
 		case n.Ref != "":
 			kind = "string"
 		}
@@ -231,7 +246,7 @@ What to do with it is in the [guide](../README.md), and what stands below ` + "`
 
 The driver and the sidecar have a ServiceAccount each, and each container gets the token of its own only. The sidecar's is
 the pod's account, with a token that changes every hour. A pod has only one such, so the driver's token is a Secret of the
-release; who can read that can read the journal beside it anyway. With ` + "`journal.persistentVolumeClaim`" + ` the
+release; who can read that can read the journal. With ` + "`journal.persistentVolumeClaim`" + ` the
 driver has no account.
 `)
 	for _, v := range []string{"v1alpha1", "v1alpha2"} {

@@ -20,6 +20,7 @@ import (
 	"helm.sh/helm/v3/pkg/strvals"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/container-object-storage-interface/client/apis"
 	cosiv1alpha1 "sigs.k8s.io/container-object-storage-interface/client/apis/objectstorage/v1alpha1"
 	"sigs.k8s.io/kustomize/api/krusty"
@@ -142,8 +143,10 @@ func inSpec[T any]() any {
 
 // kinds makes an empty object of each kind that an example may be.
 var kinds = map[string]func() any{
-	"v1 Namespace":       func() any { return &corev1.Namespace{} },
-	"apps/v1 Deployment": func() any { return &appsv1.Deployment{} },
+	"v1 Namespace":                             func() any { return &corev1.Namespace{} },
+	"rbac.authorization.k8s.io/v1 Role":        func() any { return &rbacv1.Role{} },
+	"rbac.authorization.k8s.io/v1 RoleBinding": func() any { return &rbacv1.RoleBinding{} },
+	"apps/v1 Deployment":                       func() any { return &appsv1.Deployment{} },
 
 	"objectstorage.k8s.io/v1alpha1 BucketClass":       func() any { return &cosiv1alpha1.BucketClass{} },
 	"objectstorage.k8s.io/v1alpha1 BucketAccessClass": func() any { return &cosiv1alpha1.BucketAccessClass{} },
@@ -205,7 +208,11 @@ func TestExamples(t *testing.T) {
 	}
 	there := map[string]bool{}
 	labels := map[string]map[string]string{}
+	contracts := map[string]string{}
 	for _, e := range objects {
+		if e.Kind == "BucketClass" {
+			contracts[e.Metadata.Name] = e.Parameters["contract"] + e.Spec.Parameters["contract"]
+		}
 		there[e.version()+" "+e.Kind+" "+e.Metadata.Name] = true
 		if e.Kind == "Namespace" {
 			labels[e.Metadata.Name] = e.Metadata.Labels
@@ -239,7 +246,7 @@ func TestExamples(t *testing.T) {
 				t.Errorf("%s names %s %s, which is not there", name, kind, ref)
 			}
 		}
-		if c := s.BucketClassName; e.Kind == "BucketClaim" && c != "" && labels[e.Metadata.Namespace][driverName+"/"+c] != "allowed" {
+		if c := s.BucketClassName; e.Kind == "BucketClaim" && c != "" && labels[e.Metadata.Namespace][driverName+"/"+c] != contracts[c] {
 			t.Errorf("%s: namespace %s is not allowed class %s", name, e.Metadata.Namespace, c)
 		}
 	}
@@ -412,7 +419,7 @@ func TestCommands(t *testing.T) {
 					t.Errorf("%s: %v", line, err)
 				}
 			case "--namespace", "-n":
-				if n := words[i+1]; n != namespace && n != "first" {
+				if n := words[i+1]; n != namespace && n != journalNamespace && n != "first" && n != "NAMESPACE" {
 					t.Errorf("%s: namespace %s", line, n)
 				}
 			}
@@ -440,6 +447,7 @@ var upstream = []string{
 	"BucketAccess can't be granted to Bucket not in Ready state",
 	"Failed to fetch bucketClaim",
 	"references non-existent secret key: token",
+	"Unable to write event",
 	"Resource kind objectstorage.k8s.io/v1alpha1, Kind=BucketClass not found. There can be a delay when a resource definition is first created",
 }
 
@@ -447,9 +455,11 @@ var upstream = []string{
 func TestTroubleshooting(t *testing.T) {
 	t.Parallel()
 	said := append(literals(t), upstream...)
-	policies := mustRender(t, minimal())
-	for _, name := range slices.Sorted(maps.Keys(policies)) {
-		said = append(said, policies[name])
+	for _, v := range []values{with(minimal(), "sidecar.secretNamespaces", []any{"blue"}), inVersion(minimal(), "v1alpha2")} {
+		policies := mustRender(t, v)
+		for _, name := range slices.Sorted(maps.Keys(policies)) {
+			said = append(said, policies[name])
+		}
 	}
 	_, section, _ := strings.Cut(guide(t), "\n| what you see | cause | cure |\n|---|---|---|\n")
 	seen := 0

@@ -37,10 +37,11 @@ func installations() map[string]values {
 	m := minimal()
 	return map[string]values{
 		"v1alpha1":   m,
-		"v1alpha2":   with(m, "sidecar.version", "v1alpha2"),
+		"v1alpha2":   inVersion(m, "v1alpha2"),
 		"file":       with(with(m, "journal.persistentVolumeClaim", "journal"), "replicas", 1),
 		"evaluation": {"evaluation": values{"enabled": true}},
-		"own secret": {"configSecret": "mine"},
+		"namespaces": with(m, "sidecar.secretNamespaces", []any{"blue", namespace}),
+		"own secret": {"configSecret": "mine", "config": values{"driver": values{"name": driverName}}},
 	}
 }
 
@@ -160,7 +161,7 @@ func checkBinding(t *testing.T, name, document string, inSecrets bool) {
 			t.Fatal(err)
 		}
 		if len(binding.Subjects) != 1 || binding.Subjects[0].Kind != "ServiceAccount" || binding.Subjects[0].Namespace != namespace ||
-			binding.Subjects[0].Name != binding.RoleRef.Name || binding.RoleRef.Name != binding.Name {
+			binding.Subjects[0].Name != strings.TrimSuffix(binding.RoleRef.Name, "-secrets") || binding.RoleRef.Name != binding.Name {
 			t.Errorf("%s: %s %s binds %+v to %+v", name, binding.Kind, binding.Name, binding.RoleRef, binding.Subjects)
 		}
 		if binding.Kind == "ClusterRoleBinding" && binding.Name != release+"-sidecar" {
@@ -186,7 +187,7 @@ func TestRollout(t *testing.T) {
 			"metadata": map[string]any{"name": name, "namespace": namespace}, "data": map[string]any{"holds": holds},
 		}}
 	}
-	base, own := annotations(minimal(), secret("main", "YQ==")), values{"configSecret": "mine"}
+	base, own := annotations(minimal(), secret("main", "YQ==")), installations()["own secret"]
 	for name, c := range map[string]struct {
 		before, after map[string]string
 		again         bool
@@ -229,7 +230,7 @@ func TestSidecar(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]struct{ image, arg string }{
 		"v1alpha1": {"registry.k8s.io/sig-storage/objectstorage-sidecar:v0.2.2", "--driver-addr="},
-		"v1alpha2": {"gcr.io/k8s-staging-sig-storage/objectstorage-sidecar:v2", "--leader-elect=true"},
+		"v1alpha2": {"objectstorage-sidecar:v1alpha2", "--leader-elect=true"},
 	} {
 		c := container(t, deployment(t, mustRender(t, installations()[version])), "sidecar")
 		if !strings.HasPrefix(c.Image, want.image) || !slices.ContainsFunc(c.Args, func(a string) bool { return strings.HasPrefix(a, want.arg) }) {
@@ -239,9 +240,19 @@ func TestSidecar(t *testing.T) {
 			t.Errorf("%s: the sidecar is not told where its lease is", version)
 		}
 	}
-	mine := container(t, deployment(t, mustRender(t, with(minimal(), "sidecar.images.v1alpha1", "example.com/sidecar@sha256:0"))), "sidecar")
-	if mine.Image != "example.com/sidecar@sha256:0" {
-		t.Errorf("the sidecar's image is %s", mine.Image)
+	digest := "sha256:" + strings.Repeat("0", 64)
+	for _, of := range []struct{ section, container, tagged, pinned string }{
+		{"sidecar", "sidecar", "example.com/x:v0.2.2", "example.com/x@" + digest},
+		{"driver", "driver", "example.com/x:" + loadChart(t).Metadata.AppVersion, "example.com/x@" + digest},
+	} {
+		v := with(minimal(), of.section+".image", values{"repository": "example.com/x"})
+		if image := container(t, deployment(t, mustRender(t, v)), of.container).Image; image != of.tagged {
+			t.Errorf("the image of the %s is %s", of.container, image)
+		}
+		v = with(v, of.section+".image", values{"repository": "example.com/x", "tag": "v1", "digest": digest})
+		if image := container(t, deployment(t, mustRender(t, v)), of.container).Image; image != of.pinned {
+			t.Errorf("the image of the %s is %s", of.container, image)
+		}
 	}
 }
 
@@ -362,7 +373,7 @@ func TestSelectors(t *testing.T) {
 	if !selects(service.Spec.Selector, contractd.Spec.Template.Labels) || selects(service.Spec.Selector, d.Spec.Template.Labels) {
 		t.Errorf("the service selects %v", service.Spec.Selector)
 	}
-	if budget.Spec.MaxUnavailable.IntValue() != 1 || d.Spec.Template.Spec.PriorityClassName == "" {
+	if budget.Spec.MaxUnavailable.IntValue() != 1 || d.Spec.Template.Spec.PriorityClassName != "" {
 		t.Errorf("budget %v, priority class %q", budget.Spec.MaxUnavailable, d.Spec.Template.Spec.PriorityClassName)
 	}
 }
@@ -408,11 +419,11 @@ func TestConfiguration(t *testing.T) {
 		}
 		// The journal is looked at here, so that what is parsed does not depend on
 		// a cluster.
-		if secrets, _ := given.Journal["secrets"].(map[string]any); (secrets["namespace"] == namespace) != (name != "file") {
+		if secrets, _ := given.Journal["secrets"].(map[string]any); (secrets["namespace"] == journalNamespace) != (name != "file") {
 			t.Errorf("%s: the journal is %v", name, given.Journal)
 		}
 		if name != "file" {
-			text = strings.Replace(text, "\n  secrets:\n    namespace: "+namespace, "\n  file: /journal", 1)
+			text = strings.Replace(text, "\n  secrets:\n    namespace: "+journalNamespace, "\n  file: /journal", 1)
 		}
 		if err := refused(text); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -434,8 +445,8 @@ func volume(d appsv1.Deployment, name string) corev1.Volume {
 	return d.Spec.Template.Spec.Volumes[i]
 }
 
-// No role has a verb for everything, and only the sidecar's reaches beyond the
-// release's namespace.
+// No role has a verb for everything, only the sidecar's reaches beyond one
+// namespace, and the driver's reaches the journal's.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	unnamed := object[rbacv1.Role](t, mustRender(t, installations()["own secret"]), "Role", release+"-driver")
@@ -447,7 +458,7 @@ func TestRoles(t *testing.T) {
 		driver := object[rbacv1.Role](t, files, "Role", release+"-driver")
 		sidecar := object[rbacv1.Role](t, files, "Role", release+"-sidecar")
 		cluster := object[rbacv1.ClusterRole](t, files, "ClusterRole", release+"-sidecar")
-		if driver.Namespace != namespace || sidecar.Namespace != namespace {
+		if driver.Namespace != journalNamespace || sidecar.Namespace != namespace {
 			t.Errorf("%s: roles in %s and %s", v, driver.Namespace, sidecar.Namespace)
 		}
 		var may []string
@@ -475,7 +486,13 @@ func TestRefused(t *testing.T) {
 		says   string
 	}{
 		"nothing given":          {values{}, "config.backends is empty"},
-		"no owner":               {with(minimal(), "config.driver", values{}), "config.driver.owner is empty"},
+		"no owner":               {with(minimal(), "config.driver.owner", ""), "config.driver.owner is empty"},
+		"no name":                {with(minimal(), "config.driver.name", ""), "config.driver.name is empty"},
+		"no name beside a file":  {values{"configSecret": "mine"}, "config.driver.name is empty"},
+		"no image of v1alpha2":   {with(minimal(), "sidecar.version", "v1alpha2"), "sidecar.image is empty"},
+		"no tag of v1alpha2":     {with(inVersion(minimal(), "v1alpha2"), "sidecar.image", values{"repository": "x"}), "sidecar.image is empty"},
+		"a digest that is a tag": {with(minimal(), "driver.image.digest", "v1"), "/driver/image/digest"},
+		"Secrets of v1alpha2":    {with(inVersion(minimal(), "v1alpha2"), "sidecar.secretNamespaces", []any{"blue"}), "sidecar.secretNamespaces is for v1alpha1"},
 		"unknown value":          {with(minimal(), "replica", 1), "replica"},
 		"unknown version":        {with(minimal(), "sidecar.version", "v1"), "sidecar/version"},
 		"name in capitals":       {with(minimal(), "config.driver.name", "Example.com"), "config/driver/name"},

@@ -159,6 +159,9 @@ func chartSchema(t *testing.T) string {
 	schema.Required = []string{"driver"}
 	schema.Properties.Set("journal", &jsonschema.Schema{Description: "is written by the chart"})
 	property(t, schema, "backends").MinItems = nil
+	driver := property(t, schema, "driver") // its name is empty until it is chosen
+	driver.Required = nil
+	property(t, driver, "name").Pattern = "^$|" + property(t, driver, "name").Pattern
 
 	const key, end = "\n    \"config\": ", "\n    },\n"
 	text, err := os.ReadFile(chartDir + "/values.schema.json")

@@ -39,9 +39,10 @@ type changeCase struct {
 
 // claimCases are what a namespace may claim, and for whom a Bucket may be.
 type claimCases struct {
-	Classes map[string]string `json:"classes"`
-	Claims  []claimCase       `json:"claims"`
-	Buckets []claimCase       `json:"buckets"`
+	Classes   map[string]string `json:"classes"`
+	Claims    []claimCase       `json:"claims"`
+	Buckets   []claimCase       `json:"buckets"`
+	BucketsV2 []claimCase       `json:"bucketsV2"`
 }
 
 type claimCase struct {
@@ -180,7 +181,7 @@ func (s *scenario) ownCluster() *cluster {
 
 // changes tries to change objects, and returns how many.
 func (s *scenario) changes(c *cluster) int {
-	s.label(c, "blue", map[string]string{driverName + "/c": "allowed"})
+	s.label(c, "blue", map[string]string{driverName + "/c": "b"})
 	cases := table[[]changeCase](s, "changes.yaml")
 	for i, of := range cases {
 		namespace := ""
@@ -212,18 +213,17 @@ func (s *scenario) changes(c *cluster) int {
 	return len(cases)
 }
 
-// claims tries to claim classes, and in v1alpha1 to make Buckets, and returns
-// how many.
+// claims tries to claim classes and to make Buckets, and returns how many.
 func (s *scenario) claims(c *cluster, version string) int {
 	cases := table[claimCases](s, "claims.yaml")
 	for name, driver := range cases.Classes {
-		o := class(version, "BucketClass", name, fields{"driverName": driver, "deletionPolicy": "Delete", "parameters": fields{"contract": name}})
+		o := class(version, "BucketClass", name, fields{"driverName": driver, "deletionPolicy": "Delete", "parameters": fields{"contract": "c"}})
 		_, err := c.resource(o).Create(s.ctx, o, metav1.CreateOptions{})
 		s.must(err)
 	}
 	s.label(c, "blue", nil)
 	if version != "v1alpha1" {
-		cases.Buckets = nil // they do not say their class, and always name their claim
+		cases.Buckets = cases.BucketsV2
 	}
 	// A policy learns of new classes and labels after a moment.
 	decided := func(kind, namespace string, of claimCase) {

@@ -221,7 +221,7 @@ func (c *cluster) install(ctx context.Context, variant, version string) error {
 			return err
 		}
 	}
-	if err := c.apply(ctx, "-f", filepath.Join(dir, "admission-defaults.yaml")); err != nil {
+	if err := c.apply(ctx, "-f", filepath.Join(dir, "admission-mutating.yaml")); err != nil {
 		return err
 	}
 	return c.enforced(ctx, version)

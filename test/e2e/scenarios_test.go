@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +17,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	authv1 "k8s.io/api/authorization/v1"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/container-object-storage-interface/client/apis/objectstorage/v1alpha1"
@@ -40,6 +45,10 @@ var scenarios = []struct {
 	{"an existing bucket", existingBucket},
 	{"two tenants", twoTenants},
 	{"100 claims and accesses at once", hundred},
+	{"100 claims one after another", oneByOne},
+	{"accesses with one Secret", oneSecret},
+	{"the journal in another namespace", journalMoved},
+	{"Secrets in one namespace only", secretsHere},
 	{"5 at upstream's 5 requests a second", throttled},
 	{"driver killed -9 in flight", driverKilled},
 	{"two drivers, one at a time", writers},
@@ -124,7 +133,11 @@ func theGuide(s *scenario) {
 			_, err := s.operator("team-blue").CreateBucket(s.ctx, &s3.CreateBucketInput{Bucket: &archive})
 			s.must(err)
 		}
-		s.until("applied: "+file, func() error { return s.apply(s.ctx, "-f", file) })
+		args := []string{"-f", file}
+		if base := filepath.Base(file); filepath.Base(filepath.Dir(file)) == "tenant" && (base == "bucket.yaml" || base == "reader.yaml") {
+			args = append(args, "--as", "jane", "--as-group", "team-blue", "--as-group", "system:authenticated") // who has role.yaml, and no more
+		}
+		s.until("applied: "+file, func() error { return s.apply(s.ctx, args...) })
 		if filepath.Base(file) == "bucket.yaml" { // v0.2.2 wants a Bucket to be older than its claim
 			s.until("ready", func() error {
 				buckets, err := blue.buckets().List(s.ctx, metav1.ListOptions{})
@@ -339,23 +352,161 @@ func hundred(s *scenario) {
 	n.vanish()
 }
 
+// oneByOne makes claims one after the other, while controller and sidecar are slow
+// enough to meet in a claim's status. No claim is cured here as by heal.
+func oneByOne(s *scenario) {
+	const m = 100
+	s.slow("40")
+	defer s.slow(fast)
+	n := s.tenant("one-by-one", classes{})
+	start := time.Now()
+	for i := range m {
+		s.must(n.claim(numbered(i), ""))
+	}
+	s.until("ready", func() error {
+		o, err := n.objects()
+		if err != nil {
+			return err
+		}
+		var waiting []string
+		for i := range o.claims {
+			c := &o.claims[i]
+			if b := o.bucketOf(c); !c.Status.BucketReady || c.Status.BucketName != b.Name || !b.Status.BucketReady {
+				waiting = append(waiting, fmt.Sprintf("%s is %+v; its Bucket is %+v", c.Name, c.Status, b.Status))
+			}
+		}
+		return some("not ready", waiting)
+	})
+	s.note("all ready after %.1f s", time.Since(start).Seconds())
+	n.deleteAll()
+	n.vanish()
+}
+
+// oneSecret: two accesses with one Secret would be granted, and wedge each other.
+func oneSecret(s *scenario) {
+	n := s.tenant("one-secret", classes{})
+	s.must(n.ask("a"))
+	n.ready()
+	foreign := &v1alpha1.BucketAccessClass{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}, DriverName: "other.example.com", AuthenticationType: v1alpha1.AuthenticationTypeKey}
+	_, err := s.cosi.ObjectstorageV1alpha1().BucketAccessClasses().Create(s.ctx, foreign, metav1.CreateOptions{})
+	s.must(err)
+	for _, of := range []struct{ class, secret, says string }{
+		{n.name, "c", "has to be the name of the BucketAccess, b"},
+		{foreign.Name, "a", "is that of BucketAccess a"},
+	} {
+		_, err := n.accesses().Create(s.ctx, &v1alpha1.BucketAccess{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1alpha1.BucketAccessSpec{
+			BucketClaimName: "a", BucketAccessClassName: of.class, CredentialsSecretName: of.secret, Protocol: v1alpha1.ProtocolS3,
+		}}, metav1.CreateOptions{})
+		if err == nil || !strings.Contains(err.Error(), of.says) {
+			s.Errorf("an access of class %s: the API server says %v, not %q", of.class, err, of.says)
+		}
+	}
+	n.deleteAll()
+	n.vanish()
+}
+
+// secretsHere gives the sidecar its right to Secrets in one namespace only, as
+// sidecar.secretNamespaces does.
+func secretsHere(s *scenario) {
+	n := s.tenant("secrets-here", classes{})
+	roles := s.kube.RbacV1()
+	everywhere, err := roles.ClusterRoles().Get(s.ctx, sidecarAccount, metav1.GetOptions{})
+	s.must(err)
+	less := everywhere.DeepCopy()
+	less.Rules = slices.DeleteFunc(less.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "secrets") })
+	here := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "secrets"}, Rules: slices.DeleteFunc(slices.Clone(everywhere.Rules), func(r rbacv1.PolicyRule) bool {
+		return !slices.Contains(r.Resources, "secrets")
+	})}
+	_, err = roles.Roles(n.name).Create(s.ctx, here, metav1.CreateOptions{})
+	s.must(err)
+	_, err = roles.RoleBindings(n.name).Create(s.ctx, &rbacv1.RoleBinding{
+		ObjectMeta: here.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: here.Name},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: driverNamespace, Name: sidecarAccount}},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	less, err = roles.ClusterRoles().Update(s.ctx, less, metav1.UpdateOptions{})
+	s.must(err)
+	defer func() {
+		less.Rules = everywhere.Rules
+		_, err := roles.ClusterRoles().Update(s.ctx, less, metav1.UpdateOptions{})
+		s.must(err)
+	}()
+	s.until("limited", func() error {
+		for namespace, may := range map[string]bool{n.name: true, driverNamespace: false} {
+			review, err := s.kube.AuthorizationV1().SubjectAccessReviews().Create(s.ctx, &authv1.SubjectAccessReview{Spec: authv1.SubjectAccessReviewSpec{
+				User:               "system:serviceaccount:" + driverNamespace + ":" + sidecarAccount,
+				ResourceAttributes: &authv1.ResourceAttributes{Namespace: namespace, Verb: "create", Resource: "secrets"},
+			}}, metav1.CreateOptions{})
+			if err != nil || review.Status.Allowed != may {
+				return fmt.Errorf("the sidecar may write Secrets in %s: %v, %w", namespace, !may, err)
+			}
+		}
+		return nil
+	})
+	s.must(n.ask("a"))
+	n.ready()
+	s.must(n.secret("a").works(s.ctx))
+	n.deleteAll()
+	n.vanish()
+}
+
+// journalMoved copies the journal as operations.md says, and compares.
+func journalMoved(s *scenario) {
+	const to = "moved-journal"
+	n := s.tenant("moved", classes{})
+	s.must(n.ask("a"))
+	n.ready()
+	text, err := os.ReadFile(filepath.Join(deployDir, "operations.md"))
+	s.must(err)
+	_, command, found := strings.Cut(string(text), "\nkubectl -n contract-cosi-system get secrets ")
+	command, _, ends := strings.Cut(command, "\n")
+	if !found || !ends {
+		s.Fatal("operations.md does not say how a journal is copied")
+	}
+	command = strings.NewReplacer(journalNamespace, to, driverNamespace, journalNamespace).Replace("kubectl -n contract-cosi-system get secrets " + command)
+	s.label(s.cluster, to, nil)
+	copying := exec.CommandContext(s.ctx, "bash", "-euo", "pipefail", "-c", command)
+	copying.Env = append(os.Environ(), "PATH="+s.bin+":"+os.Getenv("PATH"), "KUBECONFIG="+s.kubeconfig)
+	if out, err := copying.CombinedOutput(); err != nil {
+		s.Fatalf("%s: %v\n%s", command, err, out)
+	}
+	records := func(namespace string) map[string]v1.Secret {
+		list, err := s.kube.CoreV1().Secrets(namespace).List(s.ctx, metav1.ListOptions{})
+		s.must(err)
+		out := map[string]v1.Secret{}
+		for _, r := range list.Items {
+			out[r.Name] = v1.Secret{Type: r.Type, Data: r.Data, ObjectMeta: metav1.ObjectMeta{Labels: r.Labels, Annotations: r.Annotations}}
+		}
+		return out
+	}
+	if was, is := records(journalNamespace), records(to); len(was) == 0 || !reflect.DeepEqual(was, is) {
+		s.Errorf("of %d records %d were copied, or otherwise", len(was), len(is))
+	}
+	s.must(s.kube.CoreV1().Secrets(to).DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	n.deleteAll()
+	n.vanish()
+}
+
 // throttled runs upstream as it is released: with client-go's default of 5
 // requests a second.
 func throttled(s *scenario) {
-	slow := func(qps string) {
-		for _, role := range []string{"controller", "sidecar"} {
-			s.kill(role)
-			s.must(s.startCOSI(role, qps))
-		}
-	}
-	slow("0")
-	defer slow(fast)
+	s.slow("0")
+	defer s.slow(fast)
 	n := s.tenant("throttled", classes{})
 	s.must(each(5, func(i int) error { return n.ask(numbered(i)) }))
 	n.ready()
 	n.useAll(5)
 	n.deleteAll()
 	n.vanish()
+}
+
+// slow starts controller and sidecar again with another rate limit.
+func (s *scenario) slow(qps string) {
+	s.Helper()
+	for _, role := range []string{"controller", "sidecar"} {
+		s.kill(role)
+		s.must(s.startCOSI(role, qps))
+	}
 }
 
 func driverKilled(s *scenario) {

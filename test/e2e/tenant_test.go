@@ -98,7 +98,7 @@ func (s *scenario) tenant(name string, c classes) *tenant {
 	}
 	meta := metav1.ObjectMeta{Name: name}
 	_, err := s.kube.CoreV1().Namespaces().Create(s.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: name, Labels: map[string]string{driverName + "/" + name: "allowed"}, // or it may not claim its class
+		Name: name, Labels: map[string]string{driverName + "/" + name: name}, // or it may not claim its class
 	}}, metav1.CreateOptions{})
 	s.must(err)
 	api := s.cosi.ObjectstorageV1alpha1()
@@ -405,7 +405,7 @@ func (n *tenant) vanish() {
 // journal is the names of the driver's records, which have those of the buckets
 // and keys in them that it knows.
 func (n *tenant) journal() (string, error) {
-	secrets, err := n.kube.CoreV1().Secrets(driverNamespace).List(n.ctx, metav1.ListOptions{})
+	secrets, err := n.kube.CoreV1().Secrets(journalNamespace).List(n.ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", err
 	}

@@ -21,11 +21,12 @@ import (
 // What is installed. The driver and the sidecar get along with the rights that
 // the chart gives them.
 const (
-	deployDir       = "../../deploy"
-	driverNamespace = "contract-cosi-system"
-	release         = "contract-cosi-driver"
-	driverAccount   = release + "-driver"
-	sidecarAccount  = release + "-sidecar"
+	deployDir        = "../../deploy"
+	driverNamespace  = "contract-cosi-system"
+	journalNamespace = driverNamespace + "-journal"
+	release          = "contract-cosi-driver"
+	driverAccount    = release + "-driver"
+	sidecarAccount   = release + "-sidecar"
 
 	controllerRBAC      = "controller.yaml"
 	controllerNamespace = "cosi"
@@ -149,7 +150,7 @@ backends:
   type: contractapi
   contractapi: {url: "%s", tokenFile: %s}
 onDemand: {backend: main, onLastBucket: cancel, adoptBuckets: true}
-`, driverName, driverNamespace, w.accounts[driverAccount], w.contractd.API, w.contractd.TokenFile)
+`, driverName, journalNamespace, w.accounts[driverAccount], w.contractd.API, w.contractd.TokenFile)
 }
 
 func (w *world) startDriver() (err error) {

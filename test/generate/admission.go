@@ -54,8 +54,7 @@ const (
 	// still get a label, and can be deleted.
 	changed = "oldObject == null || (has(object.spec) ? object.spec != oldObject.spec : " +
 		"object.driverName != oldObject.driverName || object.?parameters != oldObject.?parameters)"
-	// The released sidecars compare names without case.
-	ours = "(has(object.spec) ? object.spec : object).driverName.lowerAscii() == '{{ .Values.config.driver.name }}'"
+	ours = "(has(object.spec) ? object.spec : object).driverName{{ include \"contract-cosi-driver.isOurs\" . }}"
 )
 
 func writePolicy(b *strings.Builder, of params.Class, resource string, also []validation) {
