@@ -88,7 +88,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("contract-cosi-driver serve", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	o := driver.Options{Versions: []driver.Version{driver.V1alpha1, driver.V1alpha2}}
+	o := driver.Options{Version: version(), Versions: []driver.Version{driver.V1alpha1, driver.V1alpha2}}
 	mode := fileMode(0o660)
 	file := flags.String("config", "", "the configuration `file` (required)")
 	validate := flags.Bool("validate", false, "check the configuration, print what is in effect with secrets redacted, and end")

@@ -382,7 +382,7 @@ func TestCheckFailsWithTheReason(t *testing.T) {
 			if err == nil {
 				t.Fatalf("check succeeded: %s", stdout)
 			}
-			for _, want := range []string{driverName, "is not ready", "backend main", c.want} {
+			for _, want := range []string{driverName, "is ready, but not all of its backends are: backend main", c.want} {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("error %q does not say %q", err, want)
 				}

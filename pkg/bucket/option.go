@@ -51,6 +51,16 @@ func (e *Engine) settings(name string, spec params.Bucket) []option {
 	}
 }
 
+// Options names all that [Engine.Examine] can find.
+func Options() []string {
+	e := &Engine{}
+	names := []string{"tags"}
+	for _, o := range append(e.settings("", params.Bucket{}), e.notPublicACL("", params.Bucket{}), e.notPublicPolicy("", params.Bucket{})) {
+		names = append(names, o.name)
+	}
+	return names
+}
+
 // writeAll configures a fresh bucket, in which there is nothing to compare.
 func (e *Engine) writeAll(ctx context.Context, options []option) error {
 	for _, o := range options {

@@ -54,7 +54,7 @@ func provision(t *testing.T, timeout time.Duration) (*provisioner, *grpc.ClientC
 		t.Fatal(err)
 	}
 	s := server.New(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&harness.Buffer{}))), server.Config{
-		CallTimeout: timeout, Recorder: &recorder{}, Ready: func(context.Context) error { return nil },
+		CallTimeout: timeout, Recorder: &recorder{}, Checks: map[string]func(context.Context) error{server.ReadyService: func(context.Context) error { return nil }},
 		Register: func(r *grpc.Server) { cosiproto.RegisterProvisionerServer(r, p) },
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -10,8 +10,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,8 +39,9 @@ type Config struct {
 	CallTimeout time.Duration
 	// Recorder hears of every RPC.
 	Recorder Recorder
-	// Ready reports why a call could not be served now; nil if it could.
-	Ready func(context.Context) error
+	// Checks are what the health service answers beside "" (the process answers),
+	// by service: nil is serving.
+	Checks map[string]func(context.Context) error
 	// ContractOf tells the contract that a request is about: each has its share of
 	// the calls that are served at once. nil is the package's ContractOf.
 	ContractOf func(req any) string
@@ -64,7 +67,7 @@ func New(log klog.Logger, c Config) *Server {
 		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
 	)
 	c.Register(s)
-	grpc_health_v1.RegisterHealthServer(s, &health{ready: c.Ready})
+	grpc_health_v1.RegisterHealthServer(s, &health{checks: c.Checks})
 	reflection.Register(s)
 	return &Server{grpc: s}
 }
@@ -153,30 +156,36 @@ func (i interceptor) recover(ctx context.Context, req any, _ *grpc.UnaryServerIn
 	return handle(ctx, req)
 }
 
-// ReadyService is the name by which the health service says whether a call could
-// be served now; by "" it says that the process answers.
-const ReadyService = "ready"
+// What the driver lets the health service be asked, beside "", by which it says
+// that the process answers.
+const (
+	// ReadyService: calls can be taken now.
+	ReadyService = "ready"
+	// BackendsService: every storage service can be used now.
+	BackendsService = "backends"
+)
 
-// ReasonHeader carries why ReadyService is not serving.
+// ReasonHeader carries why a service is not serving.
 const ReasonHeader = "reason"
 
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
-	ready func(context.Context) error
+	checks map[string]func(context.Context) error
 }
 
 // Check implements the gRPC health protocol.
 func (h *health) Check(ctx context.Context, req *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	answer := &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}
-	switch req.GetService() {
-	case "":
-	case ReadyService:
-		if err := h.ready(ctx); err != nil {
-			answer.Status = grpc_health_v1.HealthCheckResponse_NOT_SERVING
-			_ = grpc.SetHeader(ctx, metadata.Pairs(ReasonHeader, strings.Join(strings.Fields(err.Error()), " ")))
-		}
-	default:
-		return nil, status.Errorf(codes.NotFound, "the health service knows %q and %q", "", ReadyService)
+	if req.GetService() == "" {
+		return answer, nil
+	}
+	check, known := h.checks[req.GetService()]
+	if !known {
+		return nil, status.Errorf(codes.NotFound, "the health service knows \"\" and %q", slices.Sorted(maps.Keys(h.checks)))
+	}
+	if err := check(ctx); err != nil {
+		answer.Status = grpc_health_v1.HealthCheckResponse_NOT_SERVING
+		_ = grpc.SetHeader(ctx, metadata.Pairs(ReasonHeader, strings.Join(strings.Fields(err.Error()), " ")))
 	}
 	return answer, nil
 }

@@ -117,12 +117,18 @@ func TestTargets(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	root, _ := readme(t)
-	source, err := os.ReadFile(filepath.Join(root, "pkg", "metrics", "metrics.go"))
+	files, err := filepath.Glob(filepath.Join(root, "pkg", "metrics", "*.go"))
 	must(t, err)
+	var source []byte
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		source = append(source, text...)
+	}
 	document, err := os.ReadFile(filepath.Join(root, "deploy", "operations.md"))
 	must(t, err)
 	var want, got []string
-	for _, m := range regexp.MustCompile(`(?:Name: |gauge\()"([a-z_]+)"`).FindAllSubmatch(source, -1) {
+	for _, m := range regexp.MustCompile(`(?:Name: |gauge\(|desc\()"([a-z_]+)"`).FindAllSubmatch(source, -1) {
 		want = append(want, string(m[1]))
 	}
 	_, table, _ := strings.Cut(string(document), "\n## Metrics\n")
