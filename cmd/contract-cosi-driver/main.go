@@ -29,7 +29,6 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/textlogger"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/admin"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
@@ -99,6 +98,8 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.StringVar(&o.HTTPAddress, "http-endpoint", "", "`address` of /metrics, /healthz and /readyz; empty turns them off")
 	flags.DurationVar(&o.Grace, "grace", 10*time.Second, "how long a stop waits for calls under way")
 	verbosity := flags.Int("v", 0, "log `level`: 0 life cycle and failed calls, 2 all calls, 4 steps")
+	format := textLog
+	flags.Var(&format, "log-format", "how lines of the log are written, `text` or json")
 	if err := parse(flags, args); err != nil || helped(flags) {
 		return err
 	}
@@ -113,8 +114,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if *validate {
 		return c.Print(stdout)
 	}
-	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(*verbosity), textlogger.Output(stderr)))
-	return driver.Run(klog.NewContext(ctx, log), c, o)
+	return driver.Run(klog.NewContext(ctx, format.logger(*verbosity, stderr)), c, o)
 }
 
 // endpointFlag takes the sidecar's own variable as the default, as the

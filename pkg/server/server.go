@@ -121,18 +121,19 @@ type interceptor struct {
 	Config
 }
 
-// record logs and measures the outcome. Requests and responses are not logged:
-// parameters and credentials are in them.
+// record logs and measures the outcome. Of a request no more is logged than what
+// it is about: parameters are in it, and credentials in the response. All lines of
+// one call have the same request id.
 func (i interceptor) record(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	start := time.Now()
-	log := i.log.WithValues("method", info.FullMethod)
+	log := i.log.WithValues("method", info.FullMethod, "request", newRequestID())
 	resp, err := handle(klog.NewContext(ctx, log), req)
 	took, code := time.Since(start), status.Code(err)
 	i.Recorder.RPC(info.FullMethod, code.String(), took)
 	if err != nil {
-		log.Info("Call failed", "code", code, "message", status.Convert(err).Message(), "took", took)
-	} else {
-		log.V(2).Info("Call done", "took", took)
+		log.Info("Call failed", append(subjectOf(req).values(), "code", code, "message", status.Convert(err).Message(), "took", took)...)
+	} else if done := log.V(2); done.Enabled() {
+		done.Info("Call done", append(subjectOf(req).values(), "took", took)...)
 	}
 	return resp, err
 }

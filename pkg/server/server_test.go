@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -555,6 +556,43 @@ func TestEveryRPCIsRecorded(t *testing.T) {
 	}
 	if log := s.log.String(); !strings.Contains(log, "sentence for the user") || !strings.Contains(log, getInfo) {
 		t.Errorf("the log does not tell of failed calls:\n%s", log)
+	}
+}
+
+// The line of a call says what it was about, as one clean line, and carries the
+// request id that the handler's lines have.
+func TestLinesOfACall(t *testing.T) {
+	t.Parallel()
+	p, conn, log := provisionLogged(t, patience)
+	close(p.let)
+	client := cosiproto.NewProvisionerClient(conn)
+	long := strings.Repeat("x", 5000)
+	if _, err := client.DriverCreateBucket(t.Context(), &cosiproto.DriverCreateBucketRequest{Name: "bucket-1\n\x1b[2J" + long, Parameters: map[string]string{"contract": "team-a", "policy": "planted-secret"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.DriverRevokeBucketAccess(t.Context(), &cosiproto.DriverRevokeBucketAccessRequest{BucketId: "main.team-b.bucket-2", AccountId: "main.team-b.ba-1"}); err == nil {
+		t.Fatal("a call that is not implemented succeeds")
+	}
+	var requests []string
+	for _, want := range []struct{ line, is string }{
+		{`"Call done"`, ` contract="team-a" bucket="bucket-1 [2Jxxx`},
+		{`"Call failed"`, ` contract="team-b" bucket="main.team-b.bucket-2" access="main.team-b.ba-1"`},
+	} {
+		for line := range strings.Lines(log.String()) {
+			if !strings.Contains(line, want.line) {
+				continue
+			}
+			if !strings.Contains(line, want.is) || len(line) > 800 || strings.Contains(line, "planted") {
+				t.Errorf("the line is %s; want %s", line, want.is)
+			}
+			requests = append(requests, regexp.MustCompile(`request="[a-z0-9]{10}"`).FindString(line))
+		}
+	}
+	if len(requests) != 2 || requests[0] == "" || requests[0] == requests[1] {
+		t.Errorf("request ids %q", requests)
+	}
+	if !strings.Contains(log.String(), `"Provisioning" method="/cosi.v1alpha1.Provisioner/DriverCreateBucket" `+requests[0]) {
+		t.Errorf("the handler's lines have another request id:\n%s", log)
 	}
 }
 
