@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -62,8 +63,9 @@ func backendsUp(log klog.Logger, p *provisioner.Provisioner, m *metrics.Metrics)
 const unlisted = "onDemand"
 
 // use tells m what there is of each contract that the configuration lists, and of
-// all others together.
+// all others together, and how often that is looked at.
 func use(ctx context.Context, c *config.Config, records *journal.Journal, m *metrics.Metrics) {
+	m.DriftEvery(driftEvery(c))
 	most := map[string][2]*int64{}
 	for _, t := range c.Contracts {
 		most[t.Name] = [2]*int64{}
@@ -92,10 +94,21 @@ func use(ctx context.Context, c *config.Config, records *journal.Journal, m *met
 	for name, limit := range most {
 		u := found[name]
 		all = append(all, metrics.Use{
-			Contract: name, Buckets: u.Buckets, Keys: u.Keys, MaxBuckets: limit[0], MaxKeys: limit[1], EndedKeys: u.Ended, NextEnd: u.NextEnd,
+			Contract: name, Buckets: u.Buckets, Keys: u.Keys, MaxBuckets: limit[0], MaxKeys: limit[1],
+			EndingKeys: u.Ending, EndedKeys: u.Ended, NextEnd: u.NextEnd,
 		})
 	}
 	m.Used(all)
+}
+
+// driftEvery is the interval in which anything is compared with the journal; 0 if
+// nothing is.
+func driftEvery(c *config.Config) time.Duration {
+	on := func(mode config.DriftMode) bool { return mode != config.DriftOff }
+	if on(c.Drift.Mode) || slices.ContainsFunc(c.Contracts, func(t config.Contract) bool { return on(c.DriftMode(t.Name)) }) {
+		return c.Drift.Interval
+	}
+	return 0
 }
 
 // limits are how many buckets and keys of accesses a contract's terms allow: its

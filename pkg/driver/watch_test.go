@@ -30,9 +30,10 @@ func TestUse(t *testing.T) {
 		return out
 	}
 	c := &config.Config{
+		Drift: config.Drift{Mode: config.DriftOff, Interval: time.Minute},
 		Contracts: []config.Contract{
 			listed("team-blue", func(t *config.Terms) { t.Quota.MaxBuckets, t.Guard.MaxBuckets, t.Quota.MaxKeys = n(10), n(5), n(4) }),
-			listed("team-red", func(*config.Terms) {}),
+			listed("team-red", func(t *config.Terms) { t.Drift = config.DriftReport }),
 			listed("each", func(t *config.Terms) { t.PerBucket, t.Quota.MaxBuckets = true, n(1) }),
 		},
 		OnDemand: &config.OnDemand{Terms: config.Terms{Backend: "main", Quota: config.Quota{MaxBuckets: n(3)}}},
@@ -63,8 +64,8 @@ func TestUse(t *testing.T) {
 		}
 		blue, each := c.Contracts[0].Terms, c.Contracts[2].Terms
 		blue.Listed, each.Listed = "team-blue", "each"
-		add(blue.ContractFor("one"), "one", 0, time.Hour, 3*time.Hour)
-		add(blue.ContractFor("two"), "two", 2*time.Hour)
+		add(blue.ContractFor("one"), "one", 0, time.Hour, 30*time.Hour)
+		add(blue.ContractFor("two"), "two", 75*time.Minute)
 		add(each.ContractFor("three"), "three", 5*time.Hour)
 		add(each.ContractFor("four"), "four", 4*time.Hour)
 		add("anything", "five")
@@ -75,16 +76,17 @@ func TestUse(t *testing.T) {
 		for _, want := range []string{
 			`contract_buckets{contract="team-blue"} 2`, `contract_keys{contract="team-blue"} 4`,
 			`contract_max_buckets{contract="team-blue"} 5`, `contract_max_keys{contract="team-blue"} 3`,
-			`contract_keys_ended{contract="team-blue"} 1`,
+			`contract_keys_ended{contract="team-blue"} 1`, `contract_keys_ending{contract="team-blue"} 1`, `contract_keys_ending{contract="each"} 0`,
 			`contract_buckets{contract="team-red"} 0`,
 			`contract_buckets{contract="each"} 2`, `contract_keys{contract="each"} 2`,
 			`contract_buckets{contract="onDemand"} 1`,
+			`drift_interval_seconds 60`,
 		} {
 			if !strings.Contains(text, "\ncontract_cosi_"+want+"\n") {
 				t.Errorf("no sample %s", want)
 			}
 		}
-		for contract, hours := range map[string]int{"team-blue": 2, "each": 4} {
+		for contract, life := range map[string]time.Duration{"team-blue": 75 * time.Minute, "each": 4 * time.Hour} {
 			var end float64
 			for line := range strings.Lines(text) {
 				if after, ok := strings.CutPrefix(line, `contract_cosi_key_earliest_expiry_timestamp_seconds{contract="`+contract+`"} `); ok {
@@ -94,7 +96,7 @@ func TestUse(t *testing.T) {
 					}
 				}
 			}
-			if want := float64(start.Add(time.Duration(hours) * time.Hour).Unix()); end != want {
+			if want := float64(start.Add(life).Unix()); end != want {
 				t.Errorf("the next key of %s ends at %v, want %v", contract, end, want)
 			}
 		}

@@ -9,8 +9,9 @@ import (
 // Use is what there is of a group of contracts.
 type Use struct {
 	Buckets, Keys int
-	// Ended are the keys whose life is over and whose access is still there.
-	Ended int
+	// Ending are the keys in the last part of their life, and Ended those whose life
+	// is over and whose access is still there.
+	Ending, Ended int
 	// NextEnd is when the next key ends by itself; zero if none does.
 	NextEnd time.Time
 }
@@ -43,7 +44,7 @@ func (j *Journal) Use(ctx context.Context, now time.Time, group func(contract st
 	})
 	for _, e := range ending {
 		if a, err := accountOf(e); err == nil { // a damaged one is told of by whoever needs it
-			counted[e.Key.contract()].ends(a.ExpiresAt(), now)
+			counted[e.Key.contract()].ends(a, now)
 		}
 	}
 	out := map[string]Use{}
@@ -56,20 +57,35 @@ func (j *Journal) Use(ctx context.Context, now time.Time, group func(contract st
 	return out, nil
 }
 
+// lastPart of a key's life is when its users should have another: a fifth of it,
+// and a week at most.
+func lastPart(life time.Duration) time.Duration { return min(life/5, 7*24*time.Hour) }
+
 // ends takes the end of a key in.
-func (u *Use) ends(at, now time.Time) {
-	switch {
+func (u *Use) ends(a *Account, now time.Time) {
+	at := a.ExpiresAt()
+	switch left := at.Sub(now); {
 	case at.IsZero():
-	case !at.After(now):
+		return
+	case left <= 0:
 		u.Ended++
-	case u.NextEnd.IsZero() || at.Before(u.NextEnd):
-		u.NextEnd = at
+		return
+	case left <= lastPart(a.Effective.KeyLife):
+		u.Ending++
+	}
+	u.next(at)
+}
+
+func (u *Use) next(end time.Time) {
+	if u.NextEnd.IsZero() || !end.IsZero() && end.Before(u.NextEnd) {
+		u.NextEnd = end
 	}
 }
 
 func (u *Use) add(other Use) {
 	u.Buckets += other.Buckets
 	u.Keys += other.Keys
+	u.Ending += other.Ending
 	u.Ended += other.Ended
-	u.ends(other.NextEnd, time.Time{})
+	u.next(other.NextEnd)
 }

@@ -44,6 +44,7 @@ type Metrics struct {
 	looks    *prometheus.CounterVec
 	findings *prometheus.CounterVec
 	pass     prometheus.Gauge
+	interval prometheus.Gauge
 	rotates  *prometheus.CounterVec
 	leases   *prometheus.CounterVec
 	asked    *prometheus.CounterVec
@@ -119,7 +120,10 @@ func New() *Metrics {
 		}, []string{"what", "repaired"}),
 		pass: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "drift_last_pass_timestamp_seconds",
-			Help: "When everything had been compared with the journal, 0 if it has not been since the start.",
+			Help: "When everything had been compared with the journal; the driver's start if it has not been since.",
+		}),
+		interval: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "drift_interval_seconds", Help: "In which time everything is compared with the journal, 0 if drift is off.",
 		}),
 		rotates: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "key_rotations_total",
@@ -135,7 +139,7 @@ func New() *Metrics {
 		}, []string{"call", "outcome"}),
 	}
 	m.registry.MustRegister(m.build, m.up, m.ready, m.use, m.rpcs, m.panics, m.backend, m.requests, m.journal, m.calls, m.repairs, m.changes, m.reloads, m.looks,
-		m.findings, m.pass, m.rotates, m.leases, m.asked, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		m.findings, m.pass, m.interval, m.rotates, m.leases, m.asked, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for vec, values := range map[*prometheus.CounterVec][][]string{
 		m.journal: {{"create", "ok"}, {"update", "ok"}, {"delete", "ok"}},
 		m.changes: {{string(site.Signed)}, {string(site.Converged)}, {string(site.Cancelled)}, {string(site.Kept)}},
@@ -147,6 +151,7 @@ func New() *Metrics {
 			vec.WithLabelValues(v...)
 		}
 	}
+	m.pass.SetToCurrentTime()
 	for _, what := range provisioner.Findings() {
 		m.repairs.WithLabelValues(what)
 		for _, repaired := range []bool{false, true} {
@@ -246,6 +251,10 @@ func (m *Metrics) Found(what string, repaired bool) {
 
 // Passed records that everything was compared with the journal.
 func (m *Metrics) Passed() { m.pass.SetToCurrentTime() }
+
+// DriftEvery says in which time everything is compared with the journal; 0 is
+// never.
+func (m *Metrics) DriftEvery(interval time.Duration) { m.interval.Set(interval.Seconds()) }
 
 // Rotated records a step in the rotation of a key.
 func (m *Metrics) Rotated(step string) { m.rotates.WithLabelValues(step).Inc() }

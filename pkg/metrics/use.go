@@ -13,8 +13,9 @@ type Use struct {
 	Buckets, Keys int
 	// MaxBuckets and MaxKeys bound them; nil where the configuration does not.
 	MaxBuckets, MaxKeys *int64
-	// EndedKeys are those whose life is over and whose access is still there.
-	EndedKeys int
+	// EndingKeys are in the last part of their life. EndedKeys are those whose life
+	// is over and whose access is still there.
+	EndingKeys, EndedKeys int
 	// NextEnd is when the next key ends by itself; zero if none does.
 	NextEnd time.Time
 }
@@ -25,8 +26,8 @@ func (m *Metrics) Used(all []Use) { m.use.now.Store(&all) }
 // uses is a collector of what was last told. A contract that goes takes its
 // series with it.
 type uses struct {
-	now                                                    atomic.Pointer[[]Use]
-	buckets, keys, maxBuckets, maxKeys, endedKeys, nextEnd *prometheus.Desc
+	now                                                                atomic.Pointer[[]Use]
+	buckets, keys, maxBuckets, maxKeys, endingKeys, endedKeys, nextEnd *prometheus.Desc
 }
 
 func newUses() *uses {
@@ -38,6 +39,7 @@ func newUses() *uses {
 		keys:       desc("contract_keys", "Keys of accesses under a contract; its own is not among them."),
 		maxBuckets: desc("contract_max_buckets", "How many buckets the configuration allows under a contract."),
 		maxKeys:    desc("contract_max_keys", "How many keys of accesses the configuration allows under a contract."),
+		endingKeys: desc("contract_keys_ending", "Keys of a contract in the last fifth, at most a week, of their life (keyLife)."),
 		endedKeys:  desc("contract_keys_ended", "Keys of a contract whose life (keyLife) is over and whose access is still there."),
 		nextEnd:    desc("key_earliest_expiry_timestamp_seconds", "When the next key of a contract ends by itself (keyLife)."),
 	}
@@ -45,7 +47,7 @@ func newUses() *uses {
 
 // Describe implements prometheus.Collector.
 func (u *uses) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{u.buckets, u.keys, u.maxBuckets, u.maxKeys, u.endedKeys, u.nextEnd} {
+	for _, desc := range []*prometheus.Desc{u.buckets, u.keys, u.maxBuckets, u.maxKeys, u.endingKeys, u.endedKeys, u.nextEnd} {
 		to <- desc
 	}
 }
@@ -62,6 +64,7 @@ func (u *uses) Collect(to chan<- prometheus.Metric) {
 		}
 		send(u.buckets, float64(use.Buckets))
 		send(u.keys, float64(use.Keys))
+		send(u.endingKeys, float64(use.EndingKeys))
 		send(u.endedKeys, float64(use.EndedKeys))
 		if use.MaxBuckets != nil {
 			send(u.maxBuckets, float64(*use.MaxBuckets))
