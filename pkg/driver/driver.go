@@ -89,10 +89,15 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	if err := checkTerms(c, p); err != nil {
 		return err
 	}
+	teller, err := newTeller(c, m)
+	if err != nil {
+		return err
+	}
 	ready, backends := readiness(log, p, m), backendsUp(log, p, m)
 	grpcServer := server.New(log, server.Config{
 		CallTimeout: c.Driver.CallTimeout, Recorder: m,
 		Checks: map[string]func(context.Context) error{server.ReadyService: ready, server.BackendsService: backends},
+		Failed: failed(teller),
 		Register: func(r *grpc.Server) {
 			for _, v := range o.Versions {
 				v.register(r, c.Driver.Name, p)
@@ -124,6 +129,9 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		o.Started(httpAddress)
 	}
 	var beside sync.WaitGroup // what is done beside serving calls
+	if teller != nil {
+		beside.Go(func() { teller.Run(ctx) })
+	}
 	beside.Go(func() {
 		watch(ctx, func() {
 			_, _ = ready(ctx), backends(ctx)

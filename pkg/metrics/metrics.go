@@ -48,6 +48,7 @@ type Metrics struct {
 	rotates  *prometheus.CounterVec
 	leases   *prometheus.CounterVec
 	asked    *prometheus.CounterVec
+	events   *prometheus.CounterVec
 }
 
 const namespace = "contract_cosi"
@@ -137,9 +138,13 @@ func New() *Metrics {
 			Namespace: namespace, Name: "lease_calls_total",
 			Help: "Calls tried at the Kubernetes API server for that Lease, by call and outcome.",
 		}, []string{"call", "outcome"}),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "event_calls_total",
+			Help: "Calls tried at the Kubernetes API server for Events on claims, by call and outcome.",
+		}, []string{"call", "outcome"}),
 	}
 	m.registry.MustRegister(m.build, m.up, m.ready, m.use, m.rpcs, m.panics, m.backend, m.requests, m.journal, m.calls, m.repairs, m.changes, m.reloads, m.looks,
-		m.findings, m.pass, m.interval, m.rotates, m.leases, m.asked, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		m.findings, m.pass, m.interval, m.rotates, m.leases, m.asked, m.events, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for vec, values := range map[*prometheus.CounterVec][][]string{
 		m.journal: {{"create", "ok"}, {"update", "ok"}, {"delete", "ok"}},
 		m.changes: {{string(site.Signed)}, {string(site.Converged)}, {string(site.Cancelled)}, {string(site.Kept)}},
@@ -207,6 +212,11 @@ func (m *Metrics) LeaseChanged(change string) { m.leases.WithLabelValues(change)
 // LeaseCall records a call tried for the Lease.
 func (m *Metrics) LeaseCall(call string, err error) {
 	m.asked.WithLabelValues(call, outcome(err)).Inc()
+}
+
+// EventCall records a call tried for an Event.
+func (m *Metrics) EventCall(call string, err error) {
+	m.events.WithLabelValues(call, outcome(err)).Inc()
 }
 
 // RPC records one call.

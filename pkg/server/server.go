@@ -45,6 +45,9 @@ type Config struct {
 	// ContractOf tells the contract that a request is about: each has its share of
 	// the calls that are served at once. nil is the package's ContractOf.
 	ContractOf func(req any) string
+	// Failed, which may be nil, hears of each call of COSI that has failed, with the
+	// message that it was answered with, and does not wait. method is the full one.
+	Failed func(method, bucket, access, message string)
 	// Register adds the COSI services.
 	Register func(*grpc.Server)
 }
@@ -131,7 +134,11 @@ func (i interceptor) record(ctx context.Context, req any, info *grpc.UnaryServer
 	took, code := time.Since(start), status.Code(err)
 	i.Recorder.RPC(info.FullMethod, code.String(), took)
 	if err != nil {
-		log.Info("Call failed", append(subjectOf(req).values(), "code", code, "message", status.Convert(err).Message(), "took", took)...)
+		about, message := subjectOf(req), status.Convert(err).Message()
+		log.Info("Call failed", append(about.values(), "code", code, "message", message, "took", took)...)
+		if i.Failed != nil && code != codes.Canceled && about != (subject{}) {
+			i.Failed(info.FullMethod, about.bucket, about.access, message)
+		}
 	} else if done := log.V(2); done.Enabled() {
 		done.Info("Call done", append(subjectOf(req).values(), "took", took)...)
 	}
