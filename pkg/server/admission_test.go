@@ -49,11 +49,11 @@ func (p *provisioner) DriverCreateBucket(ctx context.Context, r *cosiproto.Drive
 
 func provision(t *testing.T, timeout time.Duration) (*provisioner, *grpc.ClientConn) {
 	t.Helper()
-	p, conn, _ := provisionLogged(t, timeout)
+	p, conn, _ := provisionLogged(t, timeout, nil)
 	return p, conn
 }
 
-func provisionLogged(t *testing.T, timeout time.Duration) (*provisioner, *grpc.ClientConn, *harness.Buffer) {
+func provisionLogged(t *testing.T, timeout time.Duration, failed func(method, bucket, access, message string)) (*provisioner, *grpc.ClientConn, *harness.Buffer) {
 	t.Helper()
 	log := &harness.Buffer{}
 	p := &provisioner{let: make(chan struct{})}
@@ -64,6 +64,7 @@ func provisionLogged(t *testing.T, timeout time.Duration) (*provisioner, *grpc.C
 	}
 	s := server.New(textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(2), textlogger.Output(log))), server.Config{
 		CallTimeout: timeout, Recorder: &recorder{}, Checks: map[string]func(context.Context) error{server.ReadyService: func(context.Context) error { return nil }},
+		Failed:   failed,
 		Register: func(r *grpc.Server) { cosiproto.RegisterProvisionerServer(r, p) },
 	})
 	ctx, cancel := context.WithCancel(context.Background())

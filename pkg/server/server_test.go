@@ -563,7 +563,10 @@ func TestEveryRPCIsRecorded(t *testing.T) {
 // request id that the handler's lines have.
 func TestLinesOfACall(t *testing.T) {
 	t.Parallel()
-	p, conn, log := provisionLogged(t, patience)
+	var failures []string
+	p, conn, log := provisionLogged(t, patience, func(method, bucket, access, message string) {
+		failures = append(failures, strings.Join([]string{method, bucket, access, message}, " "))
+	})
 	close(p.let)
 	client := cosiproto.NewProvisionerClient(conn)
 	long := strings.Repeat("x", 5000)
@@ -572,6 +575,9 @@ func TestLinesOfACall(t *testing.T) {
 	}
 	if _, err := client.DriverRevokeBucketAccess(t.Context(), &cosiproto.DriverRevokeBucketAccessRequest{BucketId: "main.team-b.bucket-2", AccountId: "main.team-b.ba-1"}); err == nil {
 		t.Fatal("a call that is not implemented succeeds")
+	}
+	if want := []string{"/cosi.v1alpha1.Provisioner/DriverRevokeBucketAccess main.team-b.bucket-2 main.team-b.ba-1 method DriverRevokeBucketAccess not implemented"}; !slices.Equal(failures, want) {
+		t.Errorf("told are the failures %q, want %q", failures, want)
 	}
 	var requests []string
 	for _, want := range []struct{ line, is string }{

@@ -31,6 +31,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- else }}
 {{- $_ := set $c "journal" (dict "secrets" (dict "namespace" .Release.Namespace)) }}
 {{- end }}
+{{- if .Values.events.enabled }}
+{{- $_ := set $c.driver "events" true }}
+{{- end }}
 {{- if .Values.evaluation.enabled }}
 {{- $contractd := dict "name" "evaluation" "type" "contractapi" "contractapi" (dict
       "url" (printf "http://%s-contractd.%s.svc:7071" (include "contract-cosi-driver.name" .) .Release.Namespace)
