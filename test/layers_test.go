@@ -33,6 +33,8 @@ var levels = map[string]int{
 	"pkg/settings":    1,
 	"pkg/server/code": 1,
 
+	"pkg/events": 2,
+
 	"pkg/policy": 2, // policies say what the modes mean
 
 	"pkg/params":          3,
@@ -107,10 +109,10 @@ var reserved = []struct {
 		},
 	},
 	{
-		why:     "Kubernetes is known to one journal and to the Lease beside it only",
+		why:     "Kubernetes is known to one journal, to the Lease beside it and to the Events of claims only",
 		imports: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"},
 		allowed: func(path string) bool {
-			return under(path, "pkg/kube") || under(path, "pkg/journal/secrets") || under(path, "pkg/lease")
+			return under(path, "pkg/kube") || under(path, "pkg/journal/secrets") || under(path, "pkg/lease") || under(path, "pkg/events")
 		},
 	},
 }

@@ -28,9 +28,9 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server"
 )
 
-// check asks a running driver who it is and whether it could serve a call now.
-// It fails, for the use as a probe, when the driver, its journal or one of its
-// backends does not answer. With --config it asks the backends of a
+// check asks a running driver who it is and whether all of it is well. It fails
+// when the driver, its journal or one of its backends does not answer; /readyz
+// says less, whether calls can be taken. With --config it asks the backends of a
 // configuration instead, before a driver is deployed with it.
 func check() *cobra.Command {
 	var endpoint, file string
@@ -89,13 +89,18 @@ func checkDriver(ctx context.Context, endpoint string, stdout io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("the driver at %s does not say who it is: %s", endpoint, status.Convert(err).Message())
 	}
-	var header metadata.MD
-	health, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: server.ReadyService}, grpc.Header(&header))
-	if err != nil {
-		return fmt.Errorf("driver %s does not say how it is: %s", name, status.Convert(err).Message())
-	}
-	if health.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
-		return errors.New("driver " + name + " is not ready: " + strings.Join(header.Get(server.ReasonHeader), "; "))
+	for _, part := range []struct{ service, is string }{
+		{server.ReadyService, "is not ready"},
+		{server.BackendsService, "is ready, but not all of its backends are"},
+	} {
+		var header metadata.MD
+		health, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: part.service}, grpc.Header(&header))
+		if err != nil {
+			return fmt.Errorf("driver %s does not say how it is: %s", name, status.Convert(err).Message())
+		}
+		if health.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+			return errors.New("driver " + name + " " + part.is + ": " + strings.Join(header.Get(server.ReasonHeader), "; "))
+		}
 	}
 	_, err = fmt.Fprintf(stdout, "driver %s is ready\n", name)
 	return err

@@ -22,7 +22,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/textlogger"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/admin"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
@@ -83,7 +82,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // serve is the command that serves, also as the program itself.
 func serve(use string) *cobra.Command {
-	o := driver.Options{Versions: []driver.Version{driver.V1alpha1, driver.V1alpha2}, Grace: 10 * time.Second}
+	o := driver.Options{Version: version(), Versions: []driver.Version{driver.V1alpha1, driver.V1alpha2}, Grace: 10 * time.Second}
 	mode := fileMode(0o660)
 	var validate bool
 	var verbosity int
@@ -102,6 +101,8 @@ func serve(use string) *cobra.Command {
 	flags.StringVar(&o.HTTPAddress, "http-endpoint", "", "`address` of /metrics, /healthz and /readyz; empty turns them off")
 	flags.Var((*age)(&o.Grace), "grace", "how long a stop waits for calls under way")
 	flags.IntVarP(&verbosity, "v", "v", 0, "log `level`: 0 life cycle and failed calls, 2 all calls, 4 steps")
+	format := textLog
+	flags.Var(&format, "log-format", "how lines of the log are written, `text` or json")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		o.Socket.Mode = fs.FileMode(mode)
 		configuration, err := load(o.ConfigFile)
@@ -111,8 +112,7 @@ func serve(use string) *cobra.Command {
 		if validate {
 			return configuration.Print(c.OutOrStdout())
 		}
-		log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(verbosity), textlogger.Output(c.ErrOrStderr())))
-		return driver.Run(klog.NewContext(c.Context(), log), configuration, o)
+		return driver.Run(klog.NewContext(c.Context(), format.logger(verbosity, c.ErrOrStderr())), configuration, o)
 	}
 	return c
 }

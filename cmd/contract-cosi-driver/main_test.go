@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -359,6 +360,49 @@ func TestServeAndCheck(t *testing.T) {
 	}
 }
 
+// With --log-format=json each line is one object, in which all is text that reads
+// as in the other format.
+func TestLogFormat(t *testing.T) {
+	api, _ := backend(t)
+	p := setUp(t, api.URL)
+	d := start(t, p, "--config", p.config, "--endpoint", p.endpoint, "--log-format", "json", "-v", "2")
+	conn, err := harness.Dial(t.Context(), p.endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := cosiproto.NewProvisionerClient(conn).DriverDeleteBucket(t.Context(), &cosiproto.DriverDeleteBucketRequest{BucketId: "no.such.backend"}); err == nil {
+		t.Fatal("a bucket of no backend is deleted")
+	}
+	if _, err := cosiproto.NewIdentityClient(conn).DriverGetInfo(t.Context(), &cosiproto.DriverGetInfoRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.end(t); err != nil {
+		t.Error(err)
+	}
+	lines := map[string]map[string]any{}
+	for line := range strings.Lines(d.stderr.String()) {
+		var l map[string]any
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatalf("%v in %s", err, line)
+		}
+		lines[fmt.Sprint(l["msg"])] = l
+	}
+	failed, done := lines["Call failed"], lines["Call done"]
+	if failed["level"] != "INFO" || failed["bucket"] != "no.such.backend" || failed["contract"] != "such" || failed["code"] != "InvalidArgument" || failed["method"] != "/cosi.v1alpha1.Provisioner/DriverDeleteBucket" {
+		t.Errorf("the line of a failed call is %v", failed)
+	}
+	if took, err := time.ParseDuration(fmt.Sprint(done["took"])); err != nil || took <= 0 || done["level"] != "DEBUG" {
+		t.Errorf("the line of a call is %v", done)
+	}
+	if _, err := time.Parse(time.RFC3339Nano, fmt.Sprint(failed["time"])); err != nil || failed["request"] == done["request"] {
+		t.Errorf("lines of two calls are %v and %v", failed, done)
+	}
+	if _, _, err := command(t, "serve", "--config", p.config, "--log-format", "xml"); err == nil || !strings.Contains(err.Error(), "text or json") {
+		t.Errorf("--log-format xml: %v", err)
+	}
+}
+
 func TestVersionsThatAreServed(t *testing.T) {
 	api, _ := backend(t)
 	for versions, want := range map[string][2]codes.Code{
@@ -407,7 +451,7 @@ func TestCheckFailsWithTheReason(t *testing.T) {
 			if err == nil {
 				t.Fatalf("check succeeded: %s", stdout)
 			}
-			for _, want := range []string{driverName, "is not ready", "backend main", c.want} {
+			for _, want := range []string{driverName, "is ready, but not all of its backends are: backend main", c.want} {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("error %q does not say %q", err, want)
 				}

@@ -69,6 +69,16 @@ func (o option) said() string {
 	return o.name + " (" + strings.Join(by, ", ") + ")"
 }
 
+// Options names all that [Engine.Examine] can find.
+func Options() []string {
+	e := &Engine{}
+	names := []string{"tags"}
+	for _, o := range append(e.settings("", params.Bucket{}), e.notPublicACL("", params.Bucket{}), e.notPublicPolicy("", params.Bucket{})) {
+		names = append(names, o.name)
+	}
+	return names
+}
+
 // writeAll configures a fresh bucket, in which there is nothing to compare.
 func (e *Engine) writeAll(ctx context.Context, options []option) error {
 	for _, o := range options {

@@ -61,6 +61,9 @@ type Driver struct {
 	// CallTimeout bounds each RPC, because the released sidecars set no deadline;
 	// 30s by default.
 	CallTimeout time.Duration `yaml:"callTimeout"`
+	// Events tells a team of calls for its claims that fail, by an Event on the
+	// BucketClaim or BucketAccess. It goes with a journal in Secrets.
+	Events bool `yaml:"events,omitempty"`
 }
 
 // Journal is where the driver keeps what it has made and given away.
@@ -239,6 +242,9 @@ func (c *Config) check(file settings.Section) {
 	at.At("callTimeout").Between(c.Driver.CallTimeout, time.Second, 10*time.Minute)
 	if s := c.Driver.AdminSocket; s != "" && (!path.IsAbs(s) || !strings.HasSuffix(s, ".sock") || len(s) > maxSocketPath) {
 		at.At("adminSocket").Faultf("%q is not an absolute path that ends in .sock and has at most %d characters", s, maxSocketPath)
+	}
+	if c.Driver.Events && c.Journal.Secrets == nil {
+		at.At("events").Faultf("the driver has no API server to make Events at; keep the journal in journal.secrets")
 	}
 	c.Journal.check(file.At("journal"))
 	c.Drift.check(file.At("drift"))

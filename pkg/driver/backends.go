@@ -27,7 +27,7 @@ import (
 func newBackends(ctx context.Context, c *config.Config, m *metrics.Metrics) (map[string]site.Backend, error) {
 	out := make(map[string]site.Backend, len(c.Backends))
 	for _, b := range c.Backends {
-		made, err := newBackend(ctx, b, c.Driver.Owner, m.Backend(b.Name))
+		made, err := newBackend(ctx, b, c.Driver.Owner, m)
 		if err != nil {
 			return nil, fmt.Errorf("backend %s: %w", b.Name, err)
 		}
@@ -57,8 +57,9 @@ func Types() config.Types {
 	}
 }
 
-func newBackend(ctx context.Context, b config.Backend, owner string, observe func(string, error)) (site.Backend, error) {
+func newBackend(ctx context.Context, b config.Backend, owner string, m *metrics.Metrics) (site.Backend, error) {
 	log := klog.FromContext(ctx).WithValues("backend", b.Name)
+	observe := m.Backend(b.Name)
 	parts := contract.Parts{Owner: owner, Observe: observe, Changed: func(what string) func(error) {
 		return func(err error) {
 			if err != nil {
@@ -77,7 +78,7 @@ func newBackend(ctx context.Context, b config.Backend, owner string, observe fun
 	if parts.HTTP, err = transport.New(connection); err != nil {
 		return site.Backend{}, err
 	}
-	parts.HTTP.Transport = drift.Counted(parts.HTTP.Transport)
+	parts.HTTP.Transport = m.Timed(b.Name, drift.Counted(parts.HTTP.Transport))
 	provider, err := b.Settings.Open(parts)
 	if err != nil {
 		return site.Backend{}, err

@@ -36,6 +36,8 @@ type Options struct {
 	ConfigFile string
 	// Socket is where the sidecar connects.
 	Socket server.Socket
+	// Version is the program's own.
+	Version string
 	// Versions are the COSI versions that are served.
 	Versions []Version
 	// HTTPAddress serves metrics and probes; "" turns them off.
@@ -71,6 +73,7 @@ func (v Version) register(r *grpc.Server, name string, p *provisioner.Provisione
 func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	log := klog.FromContext(ctx)
 	m := metrics.New()
+	m.Build(o.Version)
 	current, due := newLive(c), newDue(listed(c))
 	dir, err := o.Socket.Dir()
 	if err != nil {
@@ -90,9 +93,15 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	if err := checkTerms(c, p); err != nil {
 		return err
 	}
-	ready := server.Readiness(log, p.Check)
+	teller, err := newTeller(c, m)
+	if err != nil {
+		return err
+	}
+	ready, backends := readiness(log, p, m), backendsUp(log, p, m)
 	grpcServer := server.New(log, server.Config{
-		CallTimeout: c.Driver.CallTimeout, Recorder: m, Ready: ready,
+		CallTimeout: c.Driver.CallTimeout, Recorder: m,
+		Checks: map[string]func(context.Context) error{server.ReadyService: ready, server.BackendsService: backends},
+		Failed: failed(teller),
 		Register: func(r *grpc.Server) {
 			for _, v := range o.Versions {
 				v.register(r, c.Driver.Name, p)
@@ -119,11 +128,20 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		_ = listener.Close()
 		return err
 	}
-	log.Info("Serving COSI", "versions", o.Versions, "driver", c.Driver.Name, "endpoint", o.Socket.Endpoint, "http", httpAddress)
+	log.Info("Serving COSI", "version", o.Version, "versions", o.Versions, "driver", c.Driver.Name, "endpoint", o.Socket.Endpoint, "http", httpAddress)
 	if o.Started != nil {
 		o.Started(httpAddress)
 	}
 	var beside sync.WaitGroup // what is done beside serving calls
+	if teller != nil {
+		beside.Go(func() { teller.Run(ctx) })
+	}
+	beside.Go(func() {
+		watch(ctx, func() {
+			_, _ = ready(ctx), backends(ctx)
+			use(ctx, current.current.Load(), records, m)
+		})
+	})
 	beside.Go(func() {
 		due.run(ctx, func(contracts map[cosi.ContractID]config.Terms) map[cosi.ContractID]config.Terms {
 			return p.Converge(ctx, contracts, c.Driver.CallTimeout)
@@ -132,7 +150,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	if o.ConfigFile != "" {
 		check := func(c *config.Config) error { return checkTerms(c, p) }
 		beside.Go(func() {
-			current.follow(ctx, o.ConfigFile, check, func(o outcome) { m.Reloaded(string(o)) }, func(before, now *config.Config) {
+			current.follow(ctx, o.ConfigFile, check, m.Reloaded, func(before, now *config.Config) {
 				due.add(changed(before, now, p.Known()))
 			})
 		})

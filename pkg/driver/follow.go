@@ -12,6 +12,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
 )
 
 // live is the configuration as it is now. Terms of contracts are the part that
@@ -32,15 +33,6 @@ func (l *live) driftMode(contract string) config.DriftMode {
 	return l.current.Load().DriftMode(contract)
 }
 
-// outcome is what becomes of a change of the configuration file.
-type outcome string
-
-const (
-	taken     outcome = "taken"
-	refused   outcome = "refused"
-	nextStart outcome = "next-start"
-)
-
 // lookAgain is how often the file is read. It is polled, because a ConfigMap
 // changes by a link that is replaced somewhere above it.
 const lookAgain = 2 * time.Second
@@ -48,7 +40,7 @@ const lookAgain = 2 * time.Second
 // follow reads the file until ctx ends. What changes in the terms of contracts,
 // and in nothing that needs another start, is taken over if check has nothing
 // against it; took hears of that.
-func (l *live) follow(ctx context.Context, file string, check func(*config.Config) error, seen func(outcome), took func(before, now *config.Config)) {
+func (l *live) follow(ctx context.Context, file string, check func(*config.Config) error, seen func(outcome string), took func(before, now *config.Config)) {
 	log := klog.FromContext(ctx).WithValues("file", file)
 	// What has changed since the start is a change too. A text that is refused is
 	// tried again: what is at fault may be a file that it names.
@@ -72,7 +64,7 @@ func (l *live) follow(ctx context.Context, file string, check func(*config.Confi
 		if err != nil {
 			if err.Error() != told {
 				told = err.Error()
-				seen(refused)
+				seen(metrics.Refused)
 				log.Error(err, "The configuration file has changed and is not taken over; the driver goes on with what it had")
 			}
 			continue
@@ -82,11 +74,11 @@ func (l *live) follow(ctx context.Context, file string, check func(*config.Confi
 		switch {
 		case reflect.DeepEqual(before, now):
 		case !reflect.DeepEqual(fixed(before), fixed(now)):
-			seen(nextStart)
+			seen(metrics.NextStart)
 			log.Info("The configuration file has changed in more than contracts, onDemand and drift; restart the driver to take it over")
 		default:
 			l.current.Store(now)
-			seen(taken)
+			seen(metrics.Taken)
 			log.Info("The configuration file has changed; taken over")
 			took(before, now)
 		}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
 )
 
 // What the file says is taken over as soon as it can be, also when it is not the
@@ -52,33 +53,33 @@ contracts: [{name: %s, backend: main}]
 			t.Fatal(err)
 		}
 		current := newLive(c)
-		outcomes := make(chan outcome, 10)
+		outcomes := make(chan string, 10)
 		var logs bytes.Buffer
 		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&logs)))))
 		defer cancel()
-		go current.follow(ctx, file, func(*config.Config) error { return nil }, func(o outcome) { outcomes <- o }, func(_, _ *config.Config) {})
+		go current.follow(ctx, file, func(*config.Config) error { return nil }, func(o string) { outcomes <- o }, func(_, _ *config.Config) {})
 		// After each change the file is looked at several times.
 		for _, step := range []struct {
 			name string
 			do   func()
-			want []outcome
+			want []string
 			has  string // the contract that is known then
 		}{
 			{"nothing has changed", func() {}, nil, "a"},
-			{"a changed file without its secret", func() { remove(); write(file, with("b")) }, []outcome{refused}, "a"},
-			{"the secret is there", func() { write(token, "token") }, []outcome{taken}, "b"},
+			{"a changed file without its secret", func() { remove(); write(file, with("b")) }, []string{metrics.Refused}, "a"},
+			{"the secret is there", func() { write(token, "token") }, []string{metrics.Taken}, "b"},
 			{"the secret goes, and the file stays", func() { remove() }, nil, "b"},
-			{"a faulty file", func() { write(token, "token"); write(file, with("C")) }, []outcome{refused}, "b"},
-			{"the same file, with another fault", func() { remove() }, []outcome{refused}, "b"},
+			{"a faulty file", func() { write(token, "token"); write(file, with("C")) }, []string{metrics.Refused}, "b"},
+			{"the same file, with another fault", func() { remove() }, []string{metrics.Refused}, "b"},
 			{"the file that is in effect", func() { write(token, "token"); write(file, with("b")) }, nil, "b"},
-			{"the faulty one again", func() { write(file, with("C")) }, []outcome{refused}, "b"},
-			{"one for another start", func() { write(file, strings.Replace(with("d"), "https://c", "https://d", 1)) }, []outcome{nextStart}, "b"},
-			{"a sound one", func() { write(file, with("d")) }, []outcome{taken}, "d"},
+			{"the faulty one again", func() { write(file, with("C")) }, []string{metrics.Refused}, "b"},
+			{"one for another start", func() { write(file, strings.Replace(with("d"), "https://c", "https://d", 1)) }, []string{metrics.NextStart}, "b"},
+			{"a sound one", func() { write(file, with("d")) }, []string{metrics.Taken}, "d"},
 		} {
 			step.do()
 			<-time.After(5 * lookAgain)
 			synctest.Wait()
-			var seen []outcome
+			var seen []string
 			for len(outcomes) > 0 {
 				seen = append(seen, <-outcomes)
 			}

@@ -145,6 +145,15 @@ func (x *Index) All() []Entry {
 	return slices.AppendSeq(make([]Entry, 0, len(x.entries)), maps.Values(x.entries))
 }
 
+// each calls do with every entry, in no order. It may not use the index.
+func (x *Index) each(do func(Entry)) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, e := range x.entries {
+		do(e)
+	}
+}
+
 // Walk is [Journal.Walk]. It takes memory for limit places, however many entries
 // there are.
 func (x *Index) Walk(after Place, limit int) []Place {

@@ -26,6 +26,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
@@ -73,6 +74,21 @@ type Slot struct {
 	Recorder Recorder
 }
 
+// Audit writes the one line of the log that a key's change has, whatever the log's
+// level: of the key of an access, or of a contract's own, by their ids alone. The
+// lines have the logger's name "audit".
+func Audit(ctx context.Context, event string, contract cosi.ContractID, slot string, keys ...string) {
+	shown := make([]string, len(keys))
+	for i, k := range keys { // an id is what a service said
+		shown[i] = fault.Said(k)
+	}
+	klog.LoggerWithName(klog.FromContext(ctx), "audit").Info(event, "contract", contract.String(), "access", fault.Said(slot), "keys", shown)
+}
+
+func (s *Slot) audit(ctx context.Context, event string, keys ...string) {
+	Audit(ctx, event, cosi.ContractID{Backend: s.Service.Name(), Contract: s.Contract}, s.Name, keys...)
+}
+
 // acknowledgeTimeout bounds what is told to a service after all is done.
 const acknowledgeTimeout = 5 * time.Second
 
@@ -87,7 +103,7 @@ func (s *Slot) Issue(ctx context.Context) (acknowledge func(context.Context), er
 		if next == nil {
 			return func(context.Context) {}, nil
 		}
-		asked := *next
+		asked, rotating := *next, s.State.Phase == journal.Done
 		pair, err := s.Service.IssueKey(ctx, contract.IssueKeyRequest{Contract: s.Contract, Slot: s.Name, Scope: s.Scope, Proposed: asked, Keep: keep, Exact: s.Fresh})
 		s.Fresh = false
 		switch {
@@ -95,6 +111,11 @@ func (s *Slot) Issue(ctx context.Context) (acknowledge func(context.Context), er
 			s.take(pair, asked)
 			if err := s.Save(ctx); err != nil {
 				return nil, err
+			}
+			if rotating {
+				s.audit(ctx, "Key rotated", pair.AccessKeyID, s.State.Rotation.Old)
+			} else {
+				s.audit(ctx, "Key issued", pair.AccessKeyID)
 			}
 			return func(ctx context.Context) { s.acknowledge(ctx, asked) }, nil
 		case !fault.Is(err, fault.Mismatch):
@@ -182,7 +203,10 @@ func (s *Slot) PutBack(ctx context.Context) (same bool, err error) {
 	}
 	pair, err := s.Service.IssueKey(ctx, contract.IssueKeyRequest{Contract: s.Contract, Slot: s.Name, Scope: s.Scope, Proposed: s.State.Proposed, Keep: keep})
 	same = err == nil && pair == s.State.Issued
-	if err == nil && !same {
+	switch {
+	case same:
+		s.audit(ctx, "Key put back", pair.AccessKeyID)
+	case err == nil:
 		err = s.tidy(ctx)
 	}
 	return same, err
@@ -203,9 +227,17 @@ func (s *Slot) revoke(ctx context.Context, accessKeyID string) error {
 		known(r.Old)
 	}
 	req.Exact = accessKeyID == "" || slices.Contains(req.Known, accessKeyID)
+	issued := req.Known
+	if accessKeyID != "" {
+		issued = []string{accessKeyID}
+	}
 	if next, _ := s.next(); next != nil {
 		known(next.AccessKeyID)
 		req.Exact = false
 	}
-	return s.Service.RevokeKey(ctx, req)
+	err := s.Service.RevokeKey(ctx, req)
+	if err == nil && len(issued) > 0 {
+		s.audit(ctx, "Key revoked", issued...)
+	}
+	return err
 }

@@ -1,11 +1,17 @@
 package keys_test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/memory"
@@ -198,6 +204,55 @@ func TestPutBackAndRevoke(t *testing.T) {
 		}
 		must(t, b.Revoke(t.Context()))
 		b.holds(t)
+	}
+}
+
+// Each change of a key has one line of the log, which names the key and holds no
+// secret.
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	for _, secrets := range all {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, secrets)
+			var log bytes.Buffer
+			ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+			var secret []string
+			step := func(event string, do func() error, keys ...*string) {
+				t.Helper()
+				log.Reset()
+				must(t, do())
+				secret = append(secret, b.State.Proposed.SecretAccessKey.Reveal(), b.State.Issued.SecretAccessKey.Reveal())
+				var ids []string
+				for _, k := range keys {
+					ids = append(ids, fmt.Sprintf("%q", *k))
+				}
+				want := fmt.Sprintf(`%q logger="audit" contract="main.team" access="ba-1" keys=[%s]`, event, strings.Join(ids, ","))
+				if strings.Count(log.String(), `logger="audit"`) != 1 || !strings.Contains(log.String(), want+"\n") {
+					t.Errorf("the log is %s; want %s", &log, want)
+				}
+				for _, s := range secret {
+					if s != "" && strings.Contains(log.String(), s) {
+						t.Errorf("a secret is in the log: %s", &log)
+					}
+				}
+			}
+			issue := func() error { _, err := b.Issue(ctx); return err }
+			current := &b.State.Issued.AccessKeyID
+			step("Key issued", issue, current)
+			b.service.DropKeys("team", "ba-1")
+			if secrets == memory.Chosen {
+				step("Key put back", func() error { _, err := b.PutBack(ctx); return err }, current)
+			} else {
+				must(t, b.Lose(ctx))
+				step("Key issued", issue, current)
+			}
+			first := *current
+			step("Key rotated", func() error { return b.Rotate(ctx, time.Hour) }, current, &first)
+			must(t, b.Deliver(ctx))
+			time.Sleep(time.Hour)
+			step("Key revoked", func() error { return b.Tend(ctx) }, &first)
+			step("Key revoked", func() error { return b.Revoke(ctx) }, current)
+		})
 	}
 }
 

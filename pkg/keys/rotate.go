@@ -73,7 +73,7 @@ func (s *Slot) Tend(ctx context.Context) error {
 	if err := s.Save(ctx); err != nil {
 		return err
 	}
-	s.step(ctx, StepEnded, "The key before a rotation is revoked")
+	s.Recorder.Rotated(StepEnded)
 	return nil
 }
 
@@ -95,7 +95,7 @@ func (s *Slot) issueNext(ctx context.Context) error {
 		return errors.Join(err, s.Save(ctx))
 	}
 	acknowledge(ctx)
-	s.step(ctx, StepIssued, "Key rotated; the one before is valid until its grace ends")
+	s.Recorder.Rotated(StepIssued)
 	return nil
 }
 
@@ -126,13 +126,9 @@ func (s *Slot) Deliver(ctx context.Context) error {
 	if err := s.Save(ctx); err != nil {
 		return err
 	}
-	s.step(ctx, StepDelivered, "A rotated key is delivered")
+	s.Recorder.Rotated(StepDelivered)
+	klog.FromContext(ctx).Info("A rotated key is delivered; the one before is revoked when its grace ends", "contract", s.Contract, "slot", s.Name)
 	return nil
-}
-
-func (s *Slot) step(ctx context.Context, step, text string) {
-	s.Recorder.Rotated(step)
-	klog.FromContext(ctx).Info(text, "contract", s.Contract, "slot", s.Name)
 }
 
 // Refused reports whether an error is the service's word that there is no key to

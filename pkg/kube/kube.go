@@ -1,5 +1,5 @@
 // Package kube makes the few calls that the driver has for the Kubernetes API
-// server: on one resource, in one namespace. A client knows only the types that
+// server: on one resource, in one namespace or, of Events, in any. A client knows only the types that
 // it is told of, so that the program does not carry the whole API.
 package kube
 
@@ -67,7 +67,8 @@ type Resource struct {
 	Types   []runtime.Object // an object, and a list if there are any
 }
 
-// Client makes calls on a resource in a namespace.
+// Client makes calls on a resource in a namespace. Without one, the request's
+// prepare names it, if the resource has any.
 type Client struct {
 	rest      rest.Interface
 	namespace string
@@ -131,7 +132,11 @@ func (c *Client) Watch(ctx context.Context, length time.Duration, prepare func(*
 }
 
 func (c *Client) request(call string) *rest.Request {
-	return c.rest.Verb(methods[call]).Namespace(c.namespace).Resource(c.resource.Name).MaxRetries(0)
+	r := c.rest.Verb(methods[call]).Resource(c.resource.Name).MaxRetries(0)
+	if c.namespace == "" {
+		return r
+	}
+	return r.Namespace(c.namespace)
 }
 
 // ErrGone says that the server does not have the history that a watch asked for.
@@ -171,8 +176,11 @@ func (c *Client) Classify(call string, err error) error {
 	}
 	for _, class := range classes {
 		if class.is(err) {
-			r := c.resource
-			text := strings.NewReplacer("{call}", call, "{namespace}", c.namespace, "{kind}", r.Kind, "{verbs}", r.Verbs,
+			r, where := c.resource, "in namespace "+c.namespace
+			if c.namespace == "" {
+				where = "in every namespace"
+			}
+			text := strings.NewReplacer("{call}", call, "in namespace {namespace}", where, "{namespace}", c.namespace, "{kind}", r.Kind, "{verbs}", r.Verbs,
 				"{resource}", schema.GroupResource{Group: r.Version.Group, Resource: r.Name}.String()).Replace(class.text)
 			out := fault.Wrap(class.kind, err, "the Kubernetes API server %s", text)
 			if seconds, ok := apierrors.SuggestsClientDelay(err); ok {

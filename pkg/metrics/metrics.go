@@ -1,7 +1,10 @@
 // Package metrics counts what the driver does, for Prometheus.
 //
 // Every name begins with contract_cosi_. Labels have few values: methods,
-// codes, operations and outcomes, never a bucket or a contract.
+// codes, operations, outcomes, and the backends and contracts that the
+// configuration lists, never a bucket or a key. What counts events begins at zero
+// for each label value that is known, so that a first event can be seen as an
+// increase.
 package metrics
 
 import (
@@ -15,14 +18,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/keys"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/lease"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/site"
 )
 
 // Metrics is one driver's set of metrics.
 type Metrics struct {
 	registry *prometheus.Registry
+	build    *prometheus.GaugeVec
+	up       *prometheus.GaugeVec
+	ready    prometheus.Gauge
+	use      *uses
 	rpcs     *prometheus.HistogramVec
 	panics   prometheus.Counter
 	backend  *prometheus.CounterVec
+	requests *prometheus.HistogramVec
 	journal  *prometheus.CounterVec
 	calls    *prometheus.CounterVec
 	repairs  *prometheus.CounterVec
@@ -31,17 +44,36 @@ type Metrics struct {
 	looks    *prometheus.CounterVec
 	findings *prometheus.CounterVec
 	pass     prometheus.Gauge
+	interval prometheus.Gauge
 	rotates  *prometheus.CounterVec
 	leases   *prometheus.CounterVec
 	asked    *prometheus.CounterVec
+	events   *prometheus.CounterVec
 }
 
 const namespace = "contract_cosi"
+
+// What becomes of a change of the configuration file.
+const (
+	Taken     = "taken"
+	Refused   = "refused"
+	NextStart = "next-start"
+)
 
 // New returns an empty set that also describes the process.
 func New() *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
+		build: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "build_info", Help: "1, with the driver's version as a label.",
+		}, []string{"version"}),
+		up: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "backend_up", Help: "1 if the storage service could be used when the driver last looked, 0 if not.",
+		}, []string{"backend"}),
+		ready: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "journal_up", Help: "1 if the journal could be read and written when the driver last looked, 0 if not.",
+		}),
+		use: newUses(),
 		rpcs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "rpc_duration_seconds",
 			Help:    "Duration of RPCs by full method and gRPC code; its _count counts them.",
@@ -54,6 +86,11 @@ func New() *Metrics {
 			Namespace: namespace, Name: "backend_calls_total",
 			Help: "Calls tried at storage services, by backend, operation and outcome (ok, or the kind of fault).",
 		}, []string{"backend", "operation", "outcome"}),
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "backend_request_duration_seconds",
+			Help:    "Duration of HTTP requests to storage services, with their answers' bodies; also of those without an answer.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20},
+		}, []string{"backend"}),
 		journal: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "journal_writes_total",
 			Help: "Durable writes to the journal by operation and outcome.",
@@ -84,7 +121,10 @@ func New() *Metrics {
 		}, []string{"what", "repaired"}),
 		pass: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "drift_last_pass_timestamp_seconds",
-			Help: "When everything had been compared with the journal, 0 if it has not been since the start.",
+			Help: "When everything had been compared with the journal; the driver's start if it has not been since.",
+		}),
+		interval: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "drift_interval_seconds", Help: "In which time everything is compared with the journal, 0 if drift is off.",
 		}),
 		rotates: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "key_rotations_total",
@@ -98,10 +138,46 @@ func New() *Metrics {
 			Namespace: namespace, Name: "lease_calls_total",
 			Help: "Calls tried at the Kubernetes API server for that Lease, by call and outcome.",
 		}, []string{"call", "outcome"}),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "event_calls_total",
+			Help: "Calls tried at the Kubernetes API server for Events on claims, by call and outcome.",
+		}, []string{"call", "outcome"}),
 	}
-	m.registry.MustRegister(m.rpcs, m.panics, m.backend, m.journal, m.calls, m.repairs, m.changes, m.reloads, m.looks, m.findings, m.pass, m.rotates, m.leases, m.asked,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.build, m.up, m.ready, m.use, m.rpcs, m.panics, m.backend, m.requests, m.journal, m.calls, m.repairs, m.changes, m.reloads, m.looks,
+		m.findings, m.pass, m.interval, m.rotates, m.leases, m.asked, m.events, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for vec, values := range map[*prometheus.CounterVec][][]string{
+		m.journal: {{"create", "ok"}, {"update", "ok"}, {"delete", "ok"}},
+		m.changes: {{string(site.Signed)}, {string(site.Converged)}, {string(site.Cancelled)}, {string(site.Kept)}},
+		m.reloads: {{Taken}, {Refused}, {NextStart}},
+		m.looks:   {{string(journal.Contracts), "ok"}, {string(journal.Buckets), "ok"}, {string(journal.Accounts), "ok"}},
+		m.rotates: {{keys.StepIssued}, {keys.StepDelivered}, {keys.StepEnded}},
+	} {
+		for _, v := range values {
+			vec.WithLabelValues(v...)
+		}
+	}
+	m.pass.SetToCurrentTime()
+	for _, what := range provisioner.Findings() {
+		m.repairs.WithLabelValues(what)
+		for _, repaired := range []bool{false, true} {
+			m.findings.WithLabelValues(what, strconv.FormatBool(repaired))
+		}
+	}
 	return m
+}
+
+// Build says which version of the driver this is.
+func (m *Metrics) Build(version string) { m.build.WithLabelValues(version).Set(1) }
+
+// JournalUp records how a look at the journal went.
+func (m *Metrics) JournalUp(up bool) { m.ready.Set(number(up)) }
+
+// BackendUp records how a look at a storage service went.
+func (m *Metrics) BackendUp(name string, up bool) { m.up.WithLabelValues(name).Set(number(up)) }
+
+// Timed is a transport that measures the requests to one storage service.
+func (m *Metrics) Timed(backend string, next http.RoundTripper) http.RoundTripper {
+	return timed{next, m.requests.WithLabelValues(backend)}
 }
 
 // Live adds gauges of the contracts, buckets and keys that count reports.
@@ -124,12 +200,10 @@ func (m *Metrics) Live(contracts, buckets, keys func(context.Context) (int, erro
 func (m *Metrics) Writer(held func() bool) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "writer", Help: "1 if this driver has the Lease beside the journal, and so changes things at the storage services; 0 if not.",
-	}, func() float64 {
-		if held() {
-			return 1
-		}
-		return 0
-	}))
+	}, func() float64 { return number(held()) }))
+	for _, change := range []lease.Change{lease.Taken, lease.Released, lease.Lost} {
+		m.leases.WithLabelValues(string(change))
+	}
 }
 
 // LeaseChanged records what became of the Lease.
@@ -138,6 +212,11 @@ func (m *Metrics) LeaseChanged(change string) { m.leases.WithLabelValues(change)
 // LeaseCall records a call tried for the Lease.
 func (m *Metrics) LeaseCall(call string, err error) {
 	m.asked.WithLabelValues(call, outcome(err)).Inc()
+}
+
+// EventCall records a call tried for an Event.
+func (m *Metrics) EventCall(call string, err error) {
+	m.events.WithLabelValues(call, outcome(err)).Inc()
 }
 
 // RPC records one call.
@@ -163,7 +242,7 @@ func (m *Metrics) JournalCall(call string, err error) {
 	m.calls.WithLabelValues(call, outcome(err)).Inc()
 }
 
-// Repaired records something that was lost behind the driver's back and made anew.
+// Repaired records something that was lost behind the driver's back and re-created.
 func (m *Metrics) Repaired(what string) { m.repairs.WithLabelValues(what).Inc() }
 
 // ContractChanged records a step in a contract's life.
@@ -183,12 +262,23 @@ func (m *Metrics) Found(what string, repaired bool) {
 // Passed records that everything was compared with the journal.
 func (m *Metrics) Passed() { m.pass.SetToCurrentTime() }
 
+// DriftEvery says in which time everything is compared with the journal; 0 is
+// never.
+func (m *Metrics) DriftEvery(interval time.Duration) { m.interval.Set(interval.Seconds()) }
+
 // Rotated records a step in the rotation of a key.
 func (m *Metrics) Rotated(step string) { m.rotates.WithLabelValues(step).Inc() }
 
 // Handler serves the metrics.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+func number(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 func outcome(err error) string {

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/klog/v2"
-
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
@@ -209,7 +207,7 @@ func (p *Provisioner) auditKey(ctx context.Context, backend site.Backend, id cos
 		return o, fault.In(err, "access %s", account)
 	}
 	o.Fixed = true
-	klog.FromContext(ctx).Info("An orphan was removed at the service", "kind", o.Kind, "account", account)
+	keys.Audit(ctx, "Key revoked", id, k.Slot, k.AccessKeyID)
 	return o, nil
 }
 

@@ -34,6 +34,13 @@ type Finding struct {
 	Why string
 }
 
+// Findings names all that can be found, but for the terms of a contract that only
+// some services tell.
+func Findings() []string {
+	return append(bucket.Options(), "bucket", "mark", "key", contract.KeyInactive, contract.KeyPolicy, "contract", "contract-key", "suspended",
+		"contract-displayName", "contract-plan", "contract-quota", "contract-labels", "contract-suspend")
+}
+
 // Reasons to leave a finding as it is.
 const (
 	adoptedIsLeft   = "the bucket was not made by this driver"
@@ -149,7 +156,7 @@ func (p *Provisioner) InspectAccount(ctx context.Context, id cosi.AccountID, rep
 	}
 	p.alive.add(accountKey(id))
 	if !keys[i].Active {
-		return []Finding{{What: "key-inactive", Why: inactiveIsLeft}}, nil
+		return []Finding{{What: contract.KeyInactive, Why: inactiveIsLeft}}, nil
 	}
 	return nil, nil
 }

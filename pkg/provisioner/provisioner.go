@@ -214,27 +214,26 @@ func (p *Provisioner) termsOf(id cosi.ContractID) (config.Terms, bool) {
 	return terms, known && terms.Backend == id.Backend
 }
 
-// Check looks, at once, at all that a call needs. It returns the parts that could
-// not serve one now, with the reasons: "journal", and "backend" with its name.
-func (p *Provisioner) Check(ctx context.Context) map[string]error {
+// Ready reports whether calls can be taken now: whether the journal can be read
+// and written. A backend that is away concerns its own calls only.
+func (p *Provisioner) Ready(ctx context.Context) error { return p.journal.Check(ctx) }
+
+// CheckBackends looks at all backends at once, and returns for each, by name, why
+// it cannot be used now, or nil.
+func (p *Provisioner) CheckBackends(ctx context.Context) map[string]error {
 	var mu sync.Mutex
 	var looks sync.WaitGroup
-	away := map[string]error{}
-	look := func(part string, check func(context.Context) error) {
+	found := make(map[string]error, len(p.backends))
+	for name, b := range p.backends {
 		looks.Go(func() {
-			if err := check(ctx); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				away[part] = err
-			}
+			err := b.Check(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			found[name] = err
 		})
 	}
-	look("journal", p.journal.Check)
-	for name, b := range p.backends {
-		look("backend "+name, b.Check)
-	}
 	looks.Wait()
-	return away
+	return found
 }
 
 func bucketIDOf(id cosi.AccountID, b journal.BucketAccess) cosi.BucketID {

@@ -38,7 +38,11 @@ func (p *Provisioner) RevokeAccess(ctx context.Context, accountID string, bucket
 		if _, err := backend.Signed(ctx, id.Contract); err != nil {
 			return absentIsNil(err)
 		}
-		return fault.In(backend.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: id.Contract, Slot: id.Account}), "access %s", id)
+		if err := backend.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: id.Contract, Slot: id.Account}); err != nil {
+			return fault.In(err, "access %s", id)
+		}
+		keys.Audit(ctx, "Key revoked, if there was one", id.ContractID, id.Account)
+		return nil
 	}
 	for _, bucketID := range bucketIDs {
 		if !slices.ContainsFunc(record.Effective.Buckets, func(b journal.BucketAccess) bool { return bucketIDOf(id, b).String() == bucketID }) {

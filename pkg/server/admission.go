@@ -9,9 +9,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
-	cosipb "github.com/contract-cosi/contract-cosi-driver/pkg/cosipb/v1alpha2"
 )
 
 // What one process has under way. Of one contract alone it is half: as much as a
@@ -123,23 +120,4 @@ func (i interceptor) admit(ctx context.Context, req any, info *grpc.UnaryServerI
 
 // ContractOf is the contract that a request is about, as far as it can be told
 // without looking into a journal; "" for any other request.
-func ContractOf(req any) string {
-	id := ""
-	switch r := req.(type) {
-	case *cosipb.DriverGrantBucketAccessRequest:
-		if len(r.GetBuckets()) > 0 {
-			id = r.GetBuckets()[0].GetBucketId()
-		}
-	case interface{ GetBucketId() string }:
-		id = r.GetBucketId()
-	case interface{ GetAccountId() string }:
-		id = r.GetAccountId()
-	case interface{ GetParameters() map[string]string }:
-		return r.GetParameters()["contract"]
-	}
-	bucket, err := cosi.ParseBucketID(id) // an account's id has the same form
-	if err != nil {
-		return ""
-	}
-	return bucket.Contract
-}
+func ContractOf(req any) string { return subjectOf(req).contract }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
 
@@ -34,7 +35,8 @@ type provisioner struct {
 	mostAlike atomic.Int32
 }
 
-func (p *provisioner) DriverCreateBucket(_ context.Context, r *cosiproto.DriverCreateBucketRequest) (*cosiproto.DriverCreateBucketResponse, error) {
+func (p *provisioner) DriverCreateBucket(ctx context.Context, r *cosiproto.DriverCreateBucketRequest) (*cosiproto.DriverCreateBucketResponse, error) {
+	klog.FromContext(ctx).V(2).Info("Provisioning")
 	n := p.underWay.Add(1)
 	defer p.underWay.Add(-1)
 	for most := p.mostAlike.Load(); n > most && !p.mostAlike.CompareAndSwap(most, n); most = p.mostAlike.Load() {
@@ -47,14 +49,22 @@ func (p *provisioner) DriverCreateBucket(_ context.Context, r *cosiproto.DriverC
 
 func provision(t *testing.T, timeout time.Duration) (*provisioner, *grpc.ClientConn) {
 	t.Helper()
+	p, conn, _ := provisionLogged(t, timeout, nil)
+	return p, conn
+}
+
+func provisionLogged(t *testing.T, timeout time.Duration, failed func(method, bucket, access, message string)) (*provisioner, *grpc.ClientConn, *harness.Buffer) {
+	t.Helper()
+	log := &harness.Buffer{}
 	p := &provisioner{let: make(chan struct{})}
 	path := filepath.Join(shortDir(t), "cosi.sock")
 	listener, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.New(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&harness.Buffer{}))), server.Config{
-		CallTimeout: timeout, Recorder: &recorder{}, Ready: func(context.Context) error { return nil },
+	s := server.New(textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(2), textlogger.Output(log))), server.Config{
+		CallTimeout: timeout, Recorder: &recorder{}, Checks: map[string]func(context.Context) error{server.ReadyService: func(context.Context) error { return nil }},
+		Failed:   failed,
 		Register: func(r *grpc.Server) { cosiproto.RegisterProvisionerServer(r, p) },
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -69,7 +79,7 @@ func provision(t *testing.T, timeout time.Duration) (*provisioner, *grpc.ClientC
 		cancel()
 		_ = <-ended // it was closed
 	})
-	return p, conn
+	return p, conn, log
 }
 
 // One contract's flood does not keep another's calls from being served, nor

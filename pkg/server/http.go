@@ -16,71 +16,76 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// readyFor is how long an answer about readiness is given again, so that
-// probes do not become load on the storage service.
-const readyFor = time.Second
+// lookFor is how long an answer about a part of the driver is given again, so
+// that probes do not become load on what it is about.
+const lookFor = time.Second
 
-// readyTimeout bounds one look at the backends and the journal.
-const readyTimeout = 5 * time.Second
+// lookTimeout bounds one look.
+const lookTimeout = 5 * time.Second
 
-// NotReady is why a call could not be served now, by the parts of the driver that
-// are away.
-type NotReady map[string]error
+// Away are the parts of the driver that cannot be used now, with the reasons.
+type Away map[string]error
 
 // Error tells all that is known. It is for the driver's own user.
-func (n NotReady) Error() string {
-	reasons := make([]string, 0, len(n))
-	for _, part := range n.parts() {
-		reasons = append(reasons, n[part].Error())
+func (a Away) Error() string {
+	reasons := make([]string, 0, len(a))
+	for _, part := range a.parts() {
+		reasons = append(reasons, a[part].Error())
 	}
 	return strings.Join(reasons, "; ")
 }
 
-func (n NotReady) parts() []string { return slices.Sorted(maps.Keys(n)) }
+func (a Away) parts() []string { return slices.Sorted(maps.Keys(a)) }
 
-// Readiness asks check for the parts that are away, at most once a second and by
-// one caller at a time, and logs whenever the answer is another one.
-func Readiness(log klog.Logger, check func(context.Context) map[string]error) func(context.Context) error {
+// Looks asks check for the parts that are away, at most once a second and by one
+// caller at a time. It logs each change of a part, and returns [Away] if there
+// are any.
+func Looks(log klog.Logger, check func(context.Context) Away) func(context.Context) error {
 	var mu sync.Mutex
 	var asked time.Time
-	var last error
-	said := ""
+	away := Away{}
 	return func(ctx context.Context) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if time.Since(asked) < readyFor {
-			return last
+		if time.Since(asked) >= lookFor {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+			defer cancel()
+			before := away
+			away = check(ctx)
+			asked = time.Now()
+			tell(log, before, away)
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
-		defer cancel()
-		last = nil
-		now := ""
-		if away := check(ctx); len(away) > 0 {
-			last = NotReady(away)
-			now = last.Error()
+		if len(away) == 0 {
+			return nil
 		}
-		asked = time.Now()
-		switch {
-		case now != "" && now != said:
-			log.Info("Not ready", "reason", now)
-		case now != said:
-			log.Info("Ready")
-		}
-		said = now
-		return last
+		return away
 	}
 }
 
-// HTTP answers /metrics, /healthz (the process is up) and /readyz (it could
-// serve a call now, or which of its parts could not). Whoever asks is not known,
-// so no more is told.
+// tell logs what has changed between two looks.
+func tell(log klog.Logger, before, now Away) {
+	for _, part := range now.parts() {
+		if had := before[part]; had == nil || had.Error() != now[part].Error() {
+			log.Info("Not available", "part", part, "reason", now[part].Error())
+		}
+	}
+	for _, part := range before.parts() {
+		if now[part] == nil {
+			log.Info("Available again", "part", part)
+		}
+	}
+}
+
+// HTTP answers /metrics, /healthz (the process is up) and /readyz (it can take
+// calls now, or which of its parts cannot). Whoever asks is not known, so no more
+// is told.
 func HTTP(metrics http.Handler, ready func(context.Context) error) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		if err := ready(r.Context()); err != nil {
-			var away NotReady
+			var away Away
 			errors.As(err, &away)
 			say(w, http.StatusServiceUnavailable, "not ready: "+strings.Join(away.parts(), ", "))
 			return
@@ -111,7 +116,7 @@ func ServeHTTP(ctx context.Context, stop func(), address string, handler http.Ha
 		return "", nil, fmt.Errorf("http endpoint: %w", err)
 	}
 	s := &http.Server{
-		Handler: handler, ReadTimeout: slowClient, WriteTimeout: readyTimeout + slowClient, IdleTimeout: idleClient, MaxHeaderBytes: maxHeader,
+		Handler: handler, ReadTimeout: slowClient, WriteTimeout: lookTimeout + slowClient, IdleTimeout: idleClient, MaxHeaderBytes: maxHeader,
 	}
 	context.AfterFunc(ctx, func() { _ = s.Close() }) // probes have nothing to finish
 	go func() {

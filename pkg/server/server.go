@@ -10,8 +10,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,11 +39,15 @@ type Config struct {
 	CallTimeout time.Duration
 	// Recorder hears of every RPC.
 	Recorder Recorder
-	// Ready reports why a call could not be served now; nil if it could.
-	Ready func(context.Context) error
+	// Checks are what the health service answers beside "" (the process answers),
+	// by service: nil is serving.
+	Checks map[string]func(context.Context) error
 	// ContractOf tells the contract that a request is about: each has its share of
 	// the calls that are served at once. nil is the package's ContractOf.
 	ContractOf func(req any) string
+	// Failed, which may be nil, hears of each call of COSI that has failed, with the
+	// message that it was answered with, and does not wait. method is the full one.
+	Failed func(method, bucket, access, message string)
 	// Register adds the COSI services.
 	Register func(*grpc.Server)
 }
@@ -64,7 +70,7 @@ func New(log klog.Logger, c Config) *Server {
 		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
 	)
 	c.Register(s)
-	grpc_health_v1.RegisterHealthServer(s, &health{ready: c.Ready})
+	grpc_health_v1.RegisterHealthServer(s, &health{checks: c.Checks})
 	reflection.Register(s)
 	return &Server{grpc: s}
 }
@@ -118,18 +124,23 @@ type interceptor struct {
 	Config
 }
 
-// record logs and measures the outcome. Requests and responses are not logged:
-// parameters and credentials are in them.
+// record logs and measures the outcome. Of a request no more is logged than what
+// it is about: parameters are in it, and credentials in the response. All lines of
+// one call have the same request id.
 func (i interceptor) record(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	start := time.Now()
-	log := i.log.WithValues("method", info.FullMethod)
+	log := i.log.WithValues("method", info.FullMethod, "request", newRequestID())
 	resp, err := handle(klog.NewContext(ctx, log), req)
 	took, code := time.Since(start), status.Code(err)
 	i.Recorder.RPC(info.FullMethod, code.String(), took)
 	if err != nil {
-		log.Info("Call failed", "code", code, "message", status.Convert(err).Message(), "took", took)
-	} else {
-		log.V(2).Info("Call done", "took", took)
+		about, message := subjectOf(req), status.Convert(err).Message()
+		log.Info("Call failed", append(about.values(), "code", code, "message", message, "took", took)...)
+		if i.Failed != nil && code != codes.Canceled && about != (subject{}) {
+			i.Failed(info.FullMethod, about.bucket, about.access, message)
+		}
+	} else if done := log.V(2); done.Enabled() {
+		done.Info("Call done", append(subjectOf(req).values(), "took", took)...)
 	}
 	return resp, err
 }
@@ -153,30 +164,36 @@ func (i interceptor) recover(ctx context.Context, req any, _ *grpc.UnaryServerIn
 	return handle(ctx, req)
 }
 
-// ReadyService is the name by which the health service says whether a call could
-// be served now; by "" it says that the process answers.
-const ReadyService = "ready"
+// What the driver lets the health service be asked, beside "", by which it says
+// that the process answers.
+const (
+	// ReadyService: calls can be taken now.
+	ReadyService = "ready"
+	// BackendsService: every storage service can be used now.
+	BackendsService = "backends"
+)
 
-// ReasonHeader carries why ReadyService is not serving.
+// ReasonHeader carries why a service is not serving.
 const ReasonHeader = "reason"
 
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
-	ready func(context.Context) error
+	checks map[string]func(context.Context) error
 }
 
 // Check implements the gRPC health protocol.
 func (h *health) Check(ctx context.Context, req *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	answer := &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}
-	switch req.GetService() {
-	case "":
-	case ReadyService:
-		if err := h.ready(ctx); err != nil {
-			answer.Status = grpc_health_v1.HealthCheckResponse_NOT_SERVING
-			_ = grpc.SetHeader(ctx, metadata.Pairs(ReasonHeader, strings.Join(strings.Fields(err.Error()), " ")))
-		}
-	default:
-		return nil, status.Errorf(codes.NotFound, "the health service knows %q and %q", "", ReadyService)
+	if req.GetService() == "" {
+		return answer, nil
+	}
+	check, known := h.checks[req.GetService()]
+	if !known {
+		return nil, status.Errorf(codes.NotFound, "the health service knows \"\" and %q", slices.Sorted(maps.Keys(h.checks)))
+	}
+	if err := check(ctx); err != nil {
+		answer.Status = grpc_health_v1.HealthCheckResponse_NOT_SERVING
+		_ = grpc.SetHeader(ctx, metadata.Pairs(ReasonHeader, strings.Join(strings.Fields(err.Error()), " ")))
 	}
 	return answer, nil
 }

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -419,6 +420,7 @@ func (r *recorder) seen() ([]recorded, int) {
 type setup struct {
 	handler     identity
 	ready       func(context.Context) error
+	backends    func(context.Context) error
 	callTimeout time.Duration
 	grace       time.Duration
 }
@@ -452,7 +454,8 @@ func serve(t *testing.T, s setup) *served {
 		t.Fatal(err)
 	}
 	grpcServer := server.New(textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(5), textlogger.Output(out.log))), server.Config{
-		CallTimeout: s.callTimeout, Recorder: out.recorder, Ready: s.ready,
+		CallTimeout: s.callTimeout, Recorder: out.recorder,
+		Checks:   map[string]func(context.Context) error{server.ReadyService: s.ready, server.BackendsService: s.backends},
 		Register: func(r *grpc.Server) { cosiproto.RegisterIdentityServer(r, s.handler) },
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -556,6 +559,49 @@ func TestEveryRPCIsRecorded(t *testing.T) {
 	}
 }
 
+// The line of a call says what it was about, as one clean line, and carries the
+// request id that the handler's lines have.
+func TestLinesOfACall(t *testing.T) {
+	t.Parallel()
+	var failures []string
+	p, conn, log := provisionLogged(t, patience, func(method, bucket, access, message string) {
+		failures = append(failures, strings.Join([]string{method, bucket, access, message}, " "))
+	})
+	close(p.let)
+	client := cosiproto.NewProvisionerClient(conn)
+	long := strings.Repeat("x", 5000)
+	if _, err := client.DriverCreateBucket(t.Context(), &cosiproto.DriverCreateBucketRequest{Name: "bucket-1\n\x1b[2J" + long, Parameters: map[string]string{"contract": "team-a", "policy": "planted-secret"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.DriverRevokeBucketAccess(t.Context(), &cosiproto.DriverRevokeBucketAccessRequest{BucketId: "main.team-b.bucket-2", AccountId: "main.team-b.ba-1"}); err == nil {
+		t.Fatal("a call that is not implemented succeeds")
+	}
+	if want := []string{"/cosi.v1alpha1.Provisioner/DriverRevokeBucketAccess main.team-b.bucket-2 main.team-b.ba-1 method DriverRevokeBucketAccess not implemented"}; !slices.Equal(failures, want) {
+		t.Errorf("told are the failures %q, want %q", failures, want)
+	}
+	var requests []string
+	for _, want := range []struct{ line, is string }{
+		{`"Call done"`, ` contract="team-a" bucket="bucket-1 [2Jxxx`},
+		{`"Call failed"`, ` contract="team-b" bucket="main.team-b.bucket-2" access="main.team-b.ba-1"`},
+	} {
+		for line := range strings.Lines(log.String()) {
+			if !strings.Contains(line, want.line) {
+				continue
+			}
+			if !strings.Contains(line, want.is) || len(line) > 800 || strings.Contains(line, "planted") {
+				t.Errorf("the line is %s; want %s", line, want.is)
+			}
+			requests = append(requests, regexp.MustCompile(`request="[a-z0-9]{10}"`).FindString(line))
+		}
+	}
+	if len(requests) != 2 || requests[0] == "" || requests[0] == requests[1] {
+		t.Errorf("request ids %q", requests)
+	}
+	if !strings.Contains(log.String(), `"Provisioning" method="/cosi.v1alpha1.Provisioner/DriverCreateBucket" `+requests[0]) {
+		t.Errorf("the handler's lines have another request id:\n%s", log)
+	}
+}
+
 // The handler's logger is the one that knows the method.
 func TestHandlerGetsTheLogger(t *testing.T) {
 	t.Parallel()
@@ -618,11 +664,12 @@ func TestHealth(t *testing.T) {
 		"process without its backends": {"", broken, grpc_health_v1.HealthCheckResponse_SERVING, nil, codes.OK},
 		"ready":                        {server.ReadyService, nil, grpc_health_v1.HealthCheckResponse_SERVING, nil, codes.OK},
 		"not ready":                    {server.ReadyService, broken, grpc_health_v1.HealthCheckResponse_NOT_SERVING, []string{reason}, codes.OK},
+		"backends":                     {server.BackendsService, nil, grpc_health_v1.HealthCheckResponse_NOT_SERVING, []string{reason}, codes.OK},
 		"unknown":                      {"cosi.v1alpha1.Nothing", nil, 0, nil, codes.NotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := serve(t, setup{ready: func(context.Context) error { return c.ready }})
+			s := serve(t, setup{ready: func(context.Context) error { return c.ready }, backends: func(context.Context) error { return broken }})
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			var header metadata.MD
@@ -705,7 +752,7 @@ func TestServeReportsABrokenListener(t *testing.T) {
 	}
 	_ = listener.Close()
 	s := server.New(klog.Background(), server.Config{
-		CallTimeout: patience, Recorder: &recorder{}, Ready: func(context.Context) error { return nil }, Register: func(*grpc.Server) {},
+		CallTimeout: patience, Recorder: &recorder{}, Register: func(*grpc.Server) {},
 	})
 	failed := make(chan error, 1)
 	go func() { failed <- s.Serve(t.Context(), listener, 0) }()
@@ -719,7 +766,7 @@ func TestServeReportsABrokenListener(t *testing.T) {
 func TestHTTP(t *testing.T) {
 	t.Parallel()
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("some_metric 1\n")) })
-	broken := server.NotReady{
+	broken := server.Away{
 		"backend main": errors.New("backend main: the contract service says \x1b[2J planted-token"),
 		"journal":      errors.New("the Kubernetes API server at 10.0.0.1 does not answer"),
 	}
@@ -808,20 +855,20 @@ func TestHTTPClients(t *testing.T) {
 	}
 }
 
-// ---- Readiness.
+// ---- Looks.
 
-func TestReadinessAsksOnceASecond(t *testing.T) {
+func TestLooksOnceASecond(t *testing.T) {
 	t.Parallel()
 	const callers = 100
 	broken := errors.New("no answer")
 	var asked, within atomic.Int32
-	ready := server.Readiness(klog.Background(), func(context.Context) map[string]error {
+	ready := server.Looks(klog.Background(), func(context.Context) server.Away {
 		asked.Add(1)
 		if within.Add(1) > 1 {
 			t.Error("two callers look at the same time")
 		}
 		defer within.Add(-1)
-		return map[string]error{"journal": broken}
+		return server.Away{"journal": broken}
 	})
 	start := time.Now()
 	var all sync.WaitGroup
@@ -839,16 +886,17 @@ func TestReadinessAsksOnceASecond(t *testing.T) {
 	}
 }
 
-func TestReadinessAsksAgain(t *testing.T) {
+func TestLooksAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log harness.Buffer
-		looks := []map[string]error{
-			{"backend main": errors.New("main is away")}, {"backend main": errors.New("main is away")}, {}, {},
+		looks := []server.Away{
+			{"backend main": errors.New("main is away")}, {"backend main": errors.New("main is away")}, {}, nil,
 			{"journal": errors.New("no journal"), "backend main": errors.New("main is slow")},
+			{"journal": errors.New("no journal"), "backend main": errors.New("main is away")},
 		}
 		asked := 0
-		ready := server.Readiness(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))), func(ctx context.Context) map[string]error {
+		ready := server.Looks(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))), func(ctx context.Context) server.Away {
 			if _, bounded := ctx.Deadline(); !bounded {
 				t.Error("a look has no bound")
 			}
@@ -860,7 +908,7 @@ func TestReadinessAsksAgain(t *testing.T) {
 		})
 		given, cancel := context.WithCancel(t.Context())
 		cancel()
-		for i, want := range []string{"main is away", "main is away", "", "", "main is slow; no journal"} {
+		for i, want := range []string{"main is away", "main is away", "", "", "main is slow; no journal", "main is away; no journal"} {
 			got := ""
 			if err := ready(given); err != nil {
 				got = err.Error()
@@ -871,7 +919,10 @@ func TestReadinessAsksAgain(t *testing.T) {
 			time.Sleep(2 * time.Second)
 		}
 		// Told once for each change.
-		for text, times := range map[string]int{"main is away": 1, `"Ready"`: 1, "main is slow; no journal": 1} {
+		for text, times := range map[string]int{
+			`"Not available" part="backend main" reason="main is away"`: 2, `"Not available" part="backend main" reason="main is slow"`: 1,
+			`"Available again" part="backend main"`: 1, `part="journal"`: 1,
+		} {
 			if n := strings.Count(log.String(), text); n != times {
 				t.Errorf("%q is in the log %d times, want %d:\n%s", text, n, times, log.String())
 			}

@@ -117,15 +117,22 @@ func TestTargets(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	root, _ := readme(t)
-	source, err := os.ReadFile(filepath.Join(root, "pkg", "metrics", "metrics.go"))
+	files, err := filepath.Glob(filepath.Join(root, "pkg", "metrics", "*.go"))
 	must(t, err)
+	var source []byte
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		source = append(source, text...)
+	}
 	document, err := os.ReadFile(filepath.Join(root, "deploy", "operations.md"))
 	must(t, err)
 	var want, got []string
-	for _, m := range regexp.MustCompile(`(?:Name: |gauge\()"([a-z_]+)"`).FindAllSubmatch(source, -1) {
+	for _, m := range regexp.MustCompile(`(?:Name: |gauge\(|desc\()"([a-z_]+)"`).FindAllSubmatch(source, -1) {
 		want = append(want, string(m[1]))
 	}
 	_, table, _ := strings.Cut(string(document), "\n## Metrics\n")
+	table, _, _ = strings.Cut(table, "\n## ")
 	for _, m := range regexp.MustCompile("`contract_cosi_([a-z_]+)`").FindAllStringSubmatch(table, -1) {
 		got = append(got, m[1])
 	}
@@ -134,4 +141,26 @@ func TestMetrics(t *testing.T) {
 	if len(want) < 10 || !slices.Equal(got, want) {
 		t.Errorf("documented are the metrics %v, the driver has %v", got, want)
 	}
+
+	alerts, err := os.ReadFile(filepath.Join(root, "deploy", "chart", "files", "alerts.yaml"))
+	must(t, err)
+	for _, m := range regexp.MustCompile(`contract_cosi_([a-z_]+)`).FindAllStringSubmatch(string(alerts), -1) {
+		if !slices.Contains(want, strings.TrimSuffix(m[1], "_count")) {
+			t.Errorf("alerts.yaml asks for contract_cosi_%s, which the driver does not have", m[1])
+		}
+	}
+	shipped := firstGroups(`alert: (\w+)`, string(alerts))
+	if told := firstGroups("(?m)^\\| `(ContractCosi\\w+)` \\|", string(document)); len(shipped) < 10 || !slices.Equal(told, shipped) {
+		t.Errorf("documented are the alerts %v, the chart has %v", told, shipped)
+	}
+}
+
+// firstGroups returns what an expression's group matches in a text, each once.
+func firstGroups(expression, text string) []string {
+	var out []string
+	for _, m := range regexp.MustCompile(expression).FindAllStringSubmatch(text, -1) {
+		out = append(out, m[1])
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }

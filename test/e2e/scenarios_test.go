@@ -635,7 +635,10 @@ parameters: {acces: ReadOnly}
 		if err != nil || len(o.claims) != 1 {
 			return err
 		}
-		return s.described("bucket", "bucket-"+string(o.claims[0].UID), "", "FailedCreateBucket", bucketText+"did you mean versioning?")
+		return errors.Join(
+			s.described("bucket", "bucket-"+string(o.claims[0].UID), "", "FailedCreateBucket", bucketText+"did you mean versioning?"),
+			s.described("bucketclaim", "a", "bad-bucket", "CreateBucketFailed", driverName, bucketText+"did you mean versioning?"), // where the team looks
+		)
 	})
 	access := s.tenant("bad-access", classes{access: map[string]string{"acces": "ReadOnly"}})
 	s.must(access.ask("a"))
@@ -644,7 +647,7 @@ parameters: {acces: ReadOnly}
 		if err == nil {
 			err = access.heal(o)
 		}
-		return errors.Join(err, s.described("bucketaccess", "a", "bad-access", "FailedGrantAccess", accessText+"did you mean access?"))
+		return errors.Join(err, s.described("bucketaccess", "a", "bad-access", "FailedGrantAccess", "GrantBucketAccessFailed", accessText+"did you mean access?"))
 	})
 	s.note("refused by apply; without the policies describe shows the driver's text")
 	for _, t := range []*tenant{bucket, access} {

@@ -89,6 +89,13 @@ func (w *world) start(kubeBin string) (err error) {
 	if err := w.apply(w.ctx, "-f", controllerRBAC); err != nil {
 		return err
 	}
+	rights, err := eventRights()
+	if err != nil {
+		return err
+	}
+	if _, err := w.kubectl(w.ctx, rights, "apply", "--validate=strict", "-f", "-"); err != nil {
+		return err
+	}
 	for _, a := range []struct{ namespace, name string }{
 		{driverNamespace, driverAccount}, {driverNamespace, sidecarAccount}, {controllerNamespace, controllerAccount},
 	} {
@@ -103,6 +110,16 @@ func (w *world) start(kubeBin string) (err error) {
 		return err
 	}
 	return errors.Join(w.startCOSI("controller", fast), w.startCOSI("sidecar", fast))
+}
+
+// eventRights are what the chart gives the driver with events.enabled, which is
+// off in the manifests.
+func eventRights() (string, error) {
+	text, err := os.ReadFile(filepath.Join(deployDir, "chart", "templates", "events.yaml"))
+	return strings.NewReplacer(
+		`{{ include "contract-cosi-driver.name" . }}`, release, `{{- include "contract-cosi-driver.labels" . | nindent 4 }}`, "{}",
+		"{{ .Release.Namespace }}", driverNamespace, "{{- if .Values.events.enabled }}", "", "{{- end }}", "",
+	).Replace(string(text)), err
 }
 
 // runs notes that a process has to run from now on, and keeps what it prints.
@@ -142,7 +159,7 @@ func (w *world) startContractd() (err error) {
 // config is the driver's. A contract goes with its last bucket, so a scenario
 // that leaves one has left a bucket.
 func (w *world) config() string {
-	return fmt.Sprintf(`driver: {name: %s, owner: e2e}
+	return fmt.Sprintf(`driver: {name: %s, owner: e2e, events: true}
 journal:
   secrets: {namespace: %s, kubeconfig: %s}
 backends:

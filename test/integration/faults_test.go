@@ -13,9 +13,11 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/server"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 	"github.com/contract-cosi/contract-cosi-driver/test/poll"
 )
@@ -413,8 +415,9 @@ func together(n int, do func(int)) {
 	group.Wait()
 }
 
-// Services that are away: Unavailable within the deadline, said by the probes
-// too, and all well again without a restart.
+// Services that are away: Unavailable within the deadline, told by the metrics,
+// the log and check, and all well again without a restart. The driver stays ready:
+// it takes calls for its other backends.
 func TestBackendDown(t *testing.T) {
 	t.Parallel()
 	e, l := newEnv(t, "onDemand:\n  backend: main\n"), newLife()
@@ -432,20 +435,44 @@ func TestBackendDown(t *testing.T) {
 		t.Errorf("four calls took %s", took)
 	}
 	must(t, l.grant(t, e.conn)) // what is in the journal is answered all the same
-	if code, text := e.web("/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(text, "backend main") {
-		t.Errorf("readyz: %d %q", code, text)
+	for _, probe := range []string{"/healthz", "/readyz"} {
+		if code, text := e.web(probe); code != http.StatusOK {
+			t.Errorf("%s: %d %q", probe, code, text)
+		}
 	}
-	if code, _ := e.web("/healthz"); code != http.StatusOK {
-		t.Errorf("healthz: %d", code)
+	e.backends(grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+	if up := e.metric("contract_cosi_backend_up", `backend="main"`); up != 0 {
+		t.Errorf("backend_up is %v", up)
 	}
 	e.line.Heal()
 	must(t, other.create(t, e.conn))
 	must(t, l.revoke(t, e.conn))
 	must(t, l.delete(t, e.conn))
-	e.until(func() bool { code, _ := e.web("/readyz"); return code == http.StatusOK })
+	e.backends(grpc_health_v1.HealthCheckResponse_SERVING)
+	if up := e.metric("contract_cosi_backend_up", `backend="main"`); up != 1 {
+		t.Errorf("backend_up is %v", up)
+	}
+	for _, line := range []string{`"Not available" part="backend main" reason="backend main: `, `"Available again" part="backend main"`} {
+		if n := strings.Count(e.logs.String(), line); n != 1 {
+			t.Errorf("%s is in the log %d times", line, n)
+		}
+	}
 	if n := e.metric("contract_cosi_backend_calls_total", `outcome="Unavailable"`); n == 0 {
 		t.Error("no failed call in the metrics")
 	}
+	if n := e.metric("contract_cosi_backend_request_duration_seconds_count", `backend="main"`); n == 0 {
+		t.Error("no request is measured")
+	}
+}
+
+// backends waits until check would find the backends as they should be.
+func (e *env) backends(want grpc_health_v1.HealthCheckResponse_ServingStatus) {
+	e.Helper()
+	e.until(func() bool {
+		answer, err := grpc_health_v1.NewHealthClient(e.conn).Check(e.Context(), &grpc_health_v1.HealthCheckRequest{Service: server.BackendsService})
+		must(e, err)
+		return answer.GetStatus() == want
+	})
 }
 
 // contractd itself is killed and started again: what it had answered is there.

@@ -68,6 +68,9 @@ for kelvin are the letters s and k.
 {{- else }}
 {{- $_ := set $c "journal" (dict "secrets" (dict "namespace" (include "contract-cosi-driver.journalNamespace" .))) }}
 {{- end }}
+{{- if .Values.events.enabled }}
+{{- $_ := set $c.driver "events" true }}
+{{- end }}
 {{- if .Values.evaluation.enabled }}
 {{- $contractd := dict "name" "evaluation" "type" "contractapi" "contractapi" (dict
       "url" (printf "http://%s-contractd.%s.svc:7071" (include "contract-cosi-driver.name" .) .Release.Namespace)

@@ -1,0 +1,85 @@
+package deploy
+
+import (
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// The chart ships the alerts as they are, with the labels that the operator asks
+// for, and only where its kind exists. test/alerts tests the alerts.
+func TestPrometheusRule(t *testing.T) {
+	t.Parallel()
+	rendered, err := render(t, minimal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := rendered["prometheusrule.yaml"]; text != "" {
+		t.Errorf("it is there without being asked for:\n%s", text)
+	}
+	v := with(with(minimal(), "prometheusRule.enabled", true), "prometheusRule.labels", values{"release": "prometheus"})
+	if rendered, err = render(t, v); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		APIVersion, Kind string
+		Metadata         struct {
+			Namespace string
+			Labels    map[string]string
+		}
+		Spec any
+	}
+	if err := yaml.Unmarshal([]byte(rendered["prometheusrule.yaml"]), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.APIVersion != "monitoring.coreos.com/v1" || got.Kind != "PrometheusRule" || got.Metadata.Namespace != namespace || got.Metadata.Labels["release"] != "prometheus" || got.Metadata.Labels["app.kubernetes.io/name"] == "" {
+		t.Errorf("%+v", got)
+	}
+	text, err := os.ReadFile(chartDir + "/files/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want any
+	if err := yaml.Unmarshal(text, &want); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got.Spec, want) {
+		t.Errorf("the rules are %v, want %v", got.Spec, want)
+	}
+}
+
+// With events the driver is told to make them and may do what that takes, and no
+// more.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	for _, on := range []bool{false, true} {
+		files, err := render(t, with(minimal(), "events.enabled", on))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Contains(files["config.yaml"], "events: true"); told != on {
+			t.Errorf("events.enabled: %v, the configuration says so: %v", on, told)
+		}
+		if (files["events.yaml"] != "") != on {
+			t.Errorf("events.enabled: %v, and the rights are\n%s", on, files["events.yaml"])
+		}
+		if !on {
+			continue
+		}
+		var may []string
+		for _, p := range permissions(t, files["events.yaml"]) {
+			may = append(may, p.verb+" "+p.resource)
+		}
+		if want := []string{"get buckets (objectstorage.k8s.io)", "list bucketaccesses (objectstorage.k8s.io)", "create events"}; !slices.Equal(may, want) {
+			t.Errorf("the driver may %q, want %q", may, want)
+		}
+	}
+	v := with(with(with(minimal(), "events.enabled", true), "journal.persistentVolumeClaim", "x"), "replicas", 1)
+	if _, err := render(t, v); err == nil || !strings.Contains(err.Error(), "events.enabled goes with a journal in Secrets") {
+		t.Errorf("without an API server: %v", err)
+	}
+}
