@@ -276,7 +276,7 @@ func flags(t *testing.T, binary string, args ...string) map[string]bool {
 		t.Fatalf("%s: %v\n%s", binary, err, out)
 	}
 	found := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^  -([a-z0-9-]+)`).FindAllStringSubmatch(string(out), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^ +(?:-[a-z], )?--?([a-z0-9-]+)`).FindAllStringSubmatch(string(out), -1) {
 		found[m[1]] = true
 	}
 	return found
