@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/base64"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -57,7 +59,9 @@ func TestJournalMoves(t *testing.T) {
 	inFile := fmt.Sprintf("journal: {file: %s}", p.journal)
 	inSecrets, elsewhere := filepath.Join(p.dir, "secrets.yaml"), filepath.Join(p.dir, "elsewhere.yaml")
 	write(t, inSecrets, strings.Replace(string(text), inFile, fmt.Sprintf("journal: {secrets: {namespace: %s, kubeconfig: %s}}", kubefake.Namespace, kubeconfig), 1))
-	write(t, elsewhere, strings.Replace(string(text), inFile, fmt.Sprintf("journal: {file: %s}", filepath.Join(p.dir, "other")), 1))
+	other, key := filepath.Join(p.dir, "other"), filepath.Join(p.dir, "journal.key") // which is encrypted
+	write(t, key, base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("k"), 32)))
+	write(t, elsewhere, strings.Replace(string(text), inFile, fmt.Sprintf("journal: {file: %s, keyFile: %s}", other, key), 1))
 
 	first, second := filepath.Join(p.dir, "first"), filepath.Join(p.dir, "second")
 	stdout, stderr, err := command(t, "journal", "export", "--config", p.config, "--output", first)
@@ -87,6 +91,9 @@ func TestJournalMoves(t *testing.T) {
 	third, _, err := command(t, "journal", "export", "--config", elsewhere)
 	if err != nil {
 		t.Error(err)
+	}
+	if text, err := os.ReadFile(other); err != nil || bytes.Contains(text, []byte(planted)) {
+		t.Errorf("the encrypted journal has a secret in it (%v)", err)
 	}
 	for _, file := range []string{first, second} {
 		if got, err := os.ReadFile(file); err != nil || string(got) != third {

@@ -73,7 +73,7 @@ func (a *Admin) answer(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusConflict
 		answer, _ = json.Marshal(problem{fault.KindOf(err), err.Error()})
 	}
-	klog.FromContext(r.Context()).Info("Answered a command", "command", command, "contract", request.Contract, "fix", request.Fix, "access", request.Access, "err", err)
+	klog.FromContext(r.Context()).Info("Answered a command", "command", command, "contract", request.Contract, "fix", request.Fix, "access", request.Access, "lift", request.Lift, "err", err)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(answer)

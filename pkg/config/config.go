@@ -71,6 +71,9 @@ type Driver struct {
 type Journal struct {
 	// File is a file of its own, for a driver outside a cluster.
 	File string `yaml:"file,omitempty"`
+	// KeyFile encrypts it: a file of keys, one of 32 bytes in base64 a line. The first
+	// encrypts, the others are for what was encrypted before.
+	KeyFile string `yaml:"keyFile,omitempty"`
 	// Secrets are Kubernetes Secrets.
 	Secrets *Secrets `yaml:"secrets,omitempty"`
 }
@@ -302,6 +305,17 @@ func (j Journal) check(at settings.Section) {
 		at.Faultf("it has two places; give either journal.file or journal.secrets, and move its content with journal export and import")
 	case j.File != "" && !path.IsAbs(j.File):
 		at.At("file").Faultf("%q is not an absolute path", j.File)
+	}
+	switch key := at.At("keyFile"); {
+	case j.KeyFile == "":
+	case j.Secrets != nil:
+		key.Faultf("it is for journal.file; Kubernetes encrypts Secrets by its EncryptionConfiguration")
+	case !path.IsAbs(j.KeyFile):
+		key.Faultf("%q is not an absolute path", j.KeyFile)
+	default:
+		if _, err := os.ReadFile(j.KeyFile); err != nil {
+			key.Faultf("%w", err)
+		}
 	}
 	s := j.Secrets
 	if s == nil {

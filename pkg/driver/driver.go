@@ -201,7 +201,7 @@ func Ask(ctx context.Context, c *config.Config, command admin.Command, r admin.R
 	}
 	if file := c.Journal.File; file != "" {
 		if _, err := os.Stat(file); err != nil { // a command begins none
-			return nil, fmt.Errorf("there is no journal to ask about: %w", err)
+			return nil, fmt.Errorf("there is no journal to ask about (%w); see journal.file of the configuration, and whether the driver has run with it", err)
 		}
 	}
 	current := newLive(c)

@@ -31,7 +31,7 @@ func OpenJournal(ctx context.Context, c *config.Config, m *metrics.Metrics) (jou
 	if _, err := os.Stat(c.Journal.File); errors.Is(err, fs.ErrNotExist) {
 		klog.FromContext(ctx).Info("There is no journal yet; beginning one. If this driver has run before, stop it and restore its journal", "file", c.Journal.File)
 	}
-	return filestore.Open(ctx, c.Journal.File, m.JournalWrite)
+	return filestore.OpenEncrypted(ctx, c.Journal.File, c.Journal.KeyFile, m.JournalWrite)
 }
 
 func openSecrets(ctx context.Context, c *config.Config, m *metrics.Metrics) (*secrets.Store, error) {

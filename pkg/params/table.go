@@ -297,7 +297,7 @@ func accessRows() []row[Access] {
 		},
 		{
 			Parameter{Name: "keyLife", Class: BucketAccessClass, TestedOn: onVersitygw, Type: "number of hours or days, such as `12h` or `90d`", Default: "until it is revoked",
-				Text:  "when the key ends; the BucketAccess is then to be deleted, and made anew for another key",
+				Text:  "when the key ends; for another key, make a second BucketAccess before that",
 				Check: Check{Rules: []Rule{{Pattern: `[1-9][0-9]{0,3}[hd]`, Fault: "is not a number of hours (12h) or days (90d)"}}}},
 			func(a *Access, v string) (err error) { a.KeyLife, err = ParseLife(v); return err },
 		},

@@ -78,7 +78,7 @@ func (p *Provisioner) checkAdopt(bucketID string, parameters map[string]string) 
 	}
 	terms, known := p.terms(id.Contract)
 	if spec.Contract != id.Contract && (!known || spec.Contract != terms.Listed) {
-		return id, spec, config.Terms{}, fault.New(fault.InvalidArgument, "bucket %s is under contract %q and its parameters name %q", id, id.Contract, spec.Contract)
+		return id, spec, config.Terms{}, fault.New(fault.InvalidArgument, "bucket %s is under contract %q and its parameters name %q; let them name the first", id, id.Contract, spec.Contract)
 	}
 	if !known {
 		return id, spec, terms, noContract(id.Contract)

@@ -214,23 +214,19 @@ func (p *Provisioner) auditKey(ctx context.Context, backend site.Backend, id cos
 // knowsKey reports whether the journal knows a key, or that one of its slot may
 // be under way, and whether it has a record of the slot at all.
 func (p *Provisioner) knowsKey(ctx context.Context, account cosi.AccountID, k contract.KeyInfo) (known, recorded bool, err error) {
-	var state *journal.KeyState
+	var state journal.KeyState
 	if k.Slot == cosi.ContractSlot {
-		var record *journal.Contract
-		if record, err = p.journal.Contract(ctx, account.ContractID); err == nil {
-			state = &record.KeyState
+		record, err := p.journal.Contract(ctx, account.ContractID)
+		if err != nil {
+			return false, true, absentIsNil(err)
 		}
+		state = record.KeyState
 	} else {
-		var record *journal.Account
-		if record, err = p.journal.Account(ctx, account); err == nil {
-			state = &record.KeyState
-			if record.Cut == journal.Done {
-				return false, true, nil
-			}
+		record, err := p.journal.Account(ctx, account)
+		if err != nil || record.Cut == journal.Done {
+			return false, err == nil, absentIsNil(err)
 		}
-	}
-	if err != nil {
-		return false, k.Slot == cosi.ContractSlot, absentIsNil(err)
+		state = record.KeyState
 	}
 	r := state.Rotation
 	return state.Phase != journal.Done || state.Issued.AccessKeyID == k.AccessKeyID ||

@@ -94,7 +94,7 @@ func refusal(terms config.Terms, broken []string) error {
 	if len(broken) == 0 {
 		return nil
 	}
-	return fault.New(fault.FailedPrecondition, "contract %s does not allow it: %s", terms.Listed, strings.Join(broken, "; "))
+	return fault.New(fault.FailedPrecondition, "contract %s does not allow it: %s; use another class, or ask the platform's operator", terms.Listed, strings.Join(broken, "; "))
 }
 
 // rooms counts what calls under way are making, beside what the journal has.

@@ -203,7 +203,7 @@ func (p *Provisioner) parseBucket(s string) (cosi.BucketID, site.Backend, error)
 	}
 	backend, ok := p.backends[id.Backend]
 	if !ok {
-		return id, backend, fault.New(fault.InvalidArgument, "bucket id %q names backend %q, which is not this driver's", s, id.Backend)
+		return id, backend, fault.New(fault.InvalidArgument, "bucket id %q names backend %q, which is not this driver's; restore the backend's entry in the configuration if it was", s, id.Backend)
 	}
 	return id, backend, nil
 }

@@ -17,7 +17,7 @@ func (p *Provisioner) RevokeAccess(ctx context.Context, accountID string, bucket
 	id, err := cosi.ParseAccountID(accountID)
 	backend, known := p.backends[id.Backend]
 	if err == nil && !known {
-		err = fault.New(fault.InvalidArgument, "account id %q names backend %q, which is not this driver's", accountID, id.Backend)
+		err = fault.New(fault.InvalidArgument, "account id %q names backend %q, which is not this driver's; restore the backend's entry in the configuration if it was", accountID, id.Backend)
 	}
 	for _, bucketID := range bucketIDs {
 		b, _, bucketErr := p.parseBucket(bucketID)

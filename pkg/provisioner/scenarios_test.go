@@ -21,6 +21,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/keys"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
@@ -630,6 +631,15 @@ func TestCut(t *testing.T) {
 					w.fail("%d keys, and the key works: %v", n, w.works(key, "data"))
 				}
 				w.kind("cut again", w.cut(p, "ba-1"), "")
+			}
+
+			// A key that comes to the access all the same is an orphan.
+			_, err = p.backends[backend].IssueKey(w.ctx(), contract.IssueKeyRequest{Contract: team, Slot: "ba-1", Proposed: keys.Propose(),
+				Scope: &contract.Scope{Buckets: []contract.BucketScope{{Bucket: "data", Mode: cosi.ReadWrite}}}})
+			w.kind("issue", err, "")
+			found, err = p.AuditContract(w.ctx(), teamID, Audit{Fix: true, Accounts: []cosi.AccountID{id}})
+			if err != nil || len(found) != 1 || found[0].Kind != OrphanKey || !found[0].Fixed || keysOf() != 0 {
+				w.fail("audit of a key after the cut: %+v, %v", found, err)
 			}
 
 			w.kind("lift", w.lift(p, "ba-1"), "")

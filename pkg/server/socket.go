@@ -121,7 +121,7 @@ func (s Socket) clear(ctx context.Context, path string) error {
 		return fmt.Errorf("endpoint %s: another process is listening there; stop it or choose another path", s.Endpoint)
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("endpoint %s: there is a socket that does not answer (%w); remove it if nobody uses it", s.Endpoint, err)
+		return fmt.Errorf("endpoint %s: there is a socket that does not answer (%w); remove it if no process uses it", s.Endpoint, err)
 	}
 	return os.Remove(path)
 }

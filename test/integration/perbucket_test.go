@@ -80,14 +80,16 @@ func TestTermsThatCannotBeMet(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
+			dir, err := os.MkdirTemp("", "t") // a socket's path has to be short
+			must(t, err)
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
 			file := filepath.Join(dir, "config.yaml")
 			must(t, os.WriteFile(file, []byte(c.change(harness.ConfigText(dir, contractd.API, contractd.TokenFile, c.contracts))), 0o600))
 			loaded, err := config.Load(file, driver.Types())
 			must(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			err = driver.Run(ctx, loaded, driver.Options{Socket: server.Socket{Endpoint: "unix://" + filepath.Join(dir, "s"), Mode: 0o600}})
+			err = driver.Run(ctx, loaded, driver.Options{Socket: server.Socket{Endpoint: "unix://" + filepath.Join(dir, "s.sock"), Mode: 0o600}})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}

@@ -271,7 +271,7 @@ func (l *log) grow(end int64) error {
 // draft makes a complete and locked log under a name of its own beside its
 // place, so that there is never half a journal there. Its first frame has a
 // number, and holds what is live.
-func (p place) draft(number uint64, live []journal.Entry) (_ *log, err error) {
+func (p place) draft(number uint64, live []journal.Entry, keys keys) (_ *log, err error) {
 	file, err := p.temporary()
 	if err != nil {
 		return nil, err
@@ -291,7 +291,11 @@ func (p place) draft(number uint64, live []journal.Entry) (_ *log, err error) {
 	encoder := json.NewEncoder(out)
 	synced := int64(0)
 	for i := range live {
-		if err := encoder.Encode(change{Put: &live[i]}); err != nil {
+		c, err := keys.seal(change{Put: &live[i]})
+		if err == nil {
+			err = encoder.Encode(c)
+		}
+		if err != nil {
 			return nil, err
 		}
 		if n, _ := payload.Seek(0, io.SeekCurrent); n-synced > growStep { // a flush of all at once would hold up those of calls

@@ -56,7 +56,7 @@ func begin(name string) (place, error) {
 		return place{}, err
 	}
 	p := place{name, filepath.Join(directory, filepath.Base(name))}
-	draft, err := p.draft(1, nil)
+	draft, err := p.draft(1, nil, nil)
 	if err != nil {
 		return place{}, err
 	}
@@ -113,6 +113,11 @@ func (p place) check(file *os.File) error {
 	if held.Sys().(*syscall.Stat_t).Nlink > 1 {
 		return refusal("has another name, a hard link, under which a second driver could open it; remove that")
 	}
+	return p.private(held)
+}
+
+// private refuses a file that is not the driver's alone.
+func (p place) private(held fs.FileInfo) error {
 	if mode := held.Mode().Perm(); mode&0o007 != 0 || mode&0o070 != 0 && !p.shared(held) {
 		return refusal(fmt.Sprintf("has mode %04o, with which others can read or change the keys in it; run chmod 600 on it", mode))
 	}

@@ -16,6 +16,13 @@
 // process is in it. Whoever may write the directory can replace the file. Still its
 // mode is not looked at: many volumes are open to all, and mounted for one pod only.
 //
+// # Encryption
+//
+// With a file of keys each change is encrypted by AES-256-GCM (crypto/cipher), with
+// a nonce of its own. The first key of the file encrypts and the others are for what
+// was encrypted before, so a key is changed by another first line. A log that is not
+// wholly encrypted by the first key is rewritten when it is opened.
+//
 // # Rewrites
 //
 // When most of the file is outdated it is replaced by one that holds what is live.
@@ -51,6 +58,7 @@ type Store struct {
 	logger  klog.Logger
 	observe func(operation string, err error)
 	index   *journal.Index
+	keys    keys
 
 	queueing sync.Mutex
 	queue    []*write
@@ -60,6 +68,7 @@ type Store struct {
 	closed    bool
 	broken    error         // the last write's failure; nil when the disk takes writes
 	rewriting chan struct{} // closed when the rewrite under way ends; nil if there is none
+	outdated  bool          // of what was read, some is not encrypted by the first key
 	stuck     error         // why the last rewrite failed; nil if it did not
 	tried     time.Time     // when that was
 }
@@ -90,13 +99,27 @@ type write struct {
 // written is refused and left as it is. observe, which may be nil, hears of every
 // durable write and every rewrite with the outcome.
 func Open(ctx context.Context, path string, observe func(operation string, err error)) (*Store, error) {
+	return OpenEncrypted(ctx, path, "", observe)
+}
+
+// OpenEncrypted is Open for a file that is encrypted by the keys in keyFile, or is
+// to be; "" is none. A file that none of them opens is refused.
+func OpenEncrypted(ctx context.Context, path, keyFile string, observe func(operation string, err error)) (*Store, error) {
 	if observe == nil {
 		observe = func(string, error) {}
 	}
 	s := &Store{path: path, logger: klog.FromContext(ctx), observe: observe, index: journal.NewIndex(), disk: make(mutex, 1)}
 	var err error
+	if s.keys, err = readKeys(keyFile); err != nil {
+		return nil, fault.Wrap(fault.FailedPrecondition, err, "journal.keyFile %s cannot be used: %s", keyFile, reason(err))
+	}
 	if s.log, err = openLog(path, s.replay); err != nil {
 		return nil, openError(path, err)
+	}
+	if s.outdated {
+		s.disk.Lock()
+		s.rewrite()
+		s.disk.Unlock()
 	}
 	return s, nil
 }
@@ -263,7 +286,11 @@ func (s *Store) append(changes []change) error {
 	var payload bytes.Buffer
 	encoder := json.NewEncoder(&payload)
 	for _, c := range changes {
-		if err := encoder.Encode(c); err != nil {
+		c, err := s.keys.seal(c)
+		if err == nil {
+			err = encoder.Encode(c)
+		}
+		if err != nil {
 			return fault.Wrap(fault.Internal, err, "journal record cannot be written as JSON")
 		}
 	}
@@ -281,6 +308,14 @@ func (s *Store) replay(frame io.Reader) error {
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
+		current := true
+		if err == nil {
+			c, current, err = s.keys.open(c)
+		}
+		if errors.As(err, new(refusal)) {
+			return err
+		}
+		s.outdated = s.outdated || !current
 		if err != nil || (c.Put == nil) == (c.Delete == nil) {
 			return damage("a change cannot be understood")
 		}
@@ -304,7 +339,7 @@ func (s *Store) rewrite() {
 	s.rewriting = make(chan struct{})
 	place, number, end, live := s.log.place, s.log.sequence-1, s.log.end, s.index.All()
 	go func() {
-		draft, err := place.draft(number, live)
+		draft, err := place.draft(number, live, s.keys)
 		if err == nil {
 			if err = s.replace(draft, end); err != nil {
 				draft.discard()
@@ -410,4 +445,6 @@ func (s *stage) remove(key journal.Key) {
 type change struct {
 	Put    *journal.Entry `json:"put,omitempty"`
 	Delete *journal.Key   `json:"delete,omitempty"`
+	// Sealed is the encrypted JSON of a change, and stands alone.
+	Sealed []byte `json:"sealed,omitempty"`
 }
