@@ -105,7 +105,7 @@ type Restorer interface {
 	// their policies hold the limits. While the contract is suspended there is
 	// nothing to put right. NotFound if the key is not there, Unsupported if the
 	// service does not tell.
-	RestoreKey(ctx context.Context, contract, slot, accessKeyID string, scope *Scope, write bool) (differing []string, err error)
+	RestoreKey(ctx context.Context, contract, slot string, key secret.KeyPair, scope *Scope, write bool) (differing []string, err error)
 }
 
 // What RestoreKey finds.

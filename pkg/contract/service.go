@@ -191,12 +191,12 @@ func (s *Service) RevokeKey(ctx context.Context, req RevokeKeyRequest) error {
 }
 
 // RestoreKey is [Restorer]'s; Unsupported where the service does not tell.
-func (s *Service) RestoreKey(ctx context.Context, contract, slot, accessKeyID string, scope *Scope, write bool) ([]string, error) {
+func (s *Service) RestoreKey(ctx context.Context, contract, slot string, key secret.KeyPair, scope *Scope, write bool) ([]string, error) {
 	restorer, ok := s.provider.(Restorer)
 	if !ok {
 		return nil, fault.New(fault.Unsupported, "backend %s does not tell what a key may do", s.name)
 	}
-	differing, err := restorer.RestoreKey(ctx, contract, slot, accessKeyID, scope, write)
+	differing, err := restorer.RestoreKey(ctx, contract, slot, key, scope, write)
 	return differing, inKey(err, contract, slot)
 }
 

@@ -91,7 +91,7 @@ func TestServiceFallsBack(t *testing.T) {
 	if err := s.AcknowledgeKey(t.Context(), "media", secret.KeyPair{}); err != nil {
 		t.Errorf("AcknowledgeKey: %v", err)
 	}
-	if _, err := s.RestoreKey(t.Context(), "media", "ba-1", "AK", nil, true); !fault.Is(err, fault.Unsupported) {
+	if _, err := s.RestoreKey(t.Context(), "media", "ba-1", secret.KeyPair{AccessKeyID: "AK"}, nil, true); !fault.Is(err, fault.Unsupported) {
 		t.Errorf("RestoreKey: %v", err)
 	}
 	for _, c := range []struct {

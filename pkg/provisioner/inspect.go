@@ -167,7 +167,7 @@ func (p *Provisioner) inspectLimits(ctx context.Context, slot *keys.Slot, record
 	var differing []string
 	repair = repair && p.alive.has(accountKey(record.ID))
 	err = p.sites.Look(ctx, "backend "+record.ID.Backend, func(ctx context.Context) (err error) {
-		differing, err = slot.Service.RestoreKey(ctx, slot.Contract, slot.Name, record.Issued.AccessKeyID, slot.Scope, repair)
+		differing, err = slot.Service.RestoreKey(ctx, slot.Contract, slot.Name, record.Issued, slot.Scope, repair)
 		return err
 	})
 	if err == nil && len(differing) == 0 {

@@ -60,7 +60,7 @@ func (api API) fits(r *http.Request, status int, body []byte) bool {
 	case len(body) == 0:
 		return !reads
 	case isJSON:
-		return reads && r.URL.Query().Has("policy")
+		return body[0] == '{' && reads && r.URL.Query().Has("policy")
 	}
 	return !slices.Contains([]string{"", "html", "Error"}, root(body))
 }

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -25,8 +28,8 @@ import (
 const rounds = 4
 
 // runBackend measures the driver beside the bare calls at a service of any
-// type, and prints it: the medians of the calls' times, and how many were done in
-// a second. So many buckets and keys as o says are live meanwhile.
+// type, and prints it: the medians of the calls' times, how many were done in a
+// second, and what each cost the driver's process. So many buckets and keys as o says are live meanwhile.
 func runBackend(ctx context.Context, out io.Writer, o options) error {
 	root, err := harness.Root()
 	if err != nil {
@@ -43,7 +46,7 @@ func runBackend(ctx context.Context, out io.Writer, o options) error {
 	}
 	defer func() { _ = storage.Stop() }()
 	measured := []string{"bare"}
-	sides := map[string]side{}
+	sides, pids := map[string]side{}, map[string]int{}
 	for _, one := range []struct{ name, program string }{{"before", o.against}, {"driver", filepath.Join(root, "bin", "contract-cosi-driver")}} {
 		if one.program == "" {
 			continue
@@ -72,7 +75,7 @@ func runBackend(ctx context.Context, out io.Writer, o options) error {
 		}
 		defer func() { _ = conn.Close() }()
 		sides[one.name] = &driven{cosiproto.NewProvisionerClient(conn), "bench-" + one.name}
-		measured = append(measured, one.name)
+		measured, pids[one.name] = append(measured, one.name), running.PID()
 	}
 	for _, name := range measured {
 		for _, op := range []string{"create", "grant"} {
@@ -90,16 +93,28 @@ func runBackend(ctx context.Context, out io.Writer, o options) error {
 	for _, name := range measured {
 		_, _ = fmt.Fprintf(table, "%s /s\t", name)
 	}
+	for _, name := range measured[1:] {
+		_, _ = fmt.Fprintf(table, "%s CPU ms\t", name)
+	}
 	_, _ = fmt.Fprintln(table)
 	for _, setting := range []struct{ workers, n int }{{1, o.serial}, {parallelism, o.parallel}} {
-		times, rates := map[string][]time.Duration{}, map[string][]float64{}
+		times, rates, busy := map[string][]time.Duration{}, map[string][]float64{}, map[string]time.Duration{}
 		for round := range rounds {
 			for _, name := range measured {
 				for _, op := range ops {
+					before, err := cpu(pids[name])
+					if err != nil {
+						return err
+					}
 					took, rate, err := phase(ctx, sides[name], op, fmt.Sprintf("c%d-r%d", setting.workers, round), setting.workers, max(1, setting.n/rounds))
 					if err != nil {
 						return err
 					}
+					after, err := cpu(pids[name])
+					if err != nil {
+						return err
+					}
+					busy[name+op] += after - before
 					times[name+op], rates[name+op] = append(times[name+op], took...), append(rates[name+op], rate)
 				}
 			}
@@ -111,6 +126,9 @@ func runBackend(ctx context.Context, out io.Writer, o options) error {
 			}
 			for _, name := range measured {
 				_, _ = fmt.Fprintf(table, "%.0f\t", middle(rates[name+op]))
+			}
+			for _, name := range measured[1:] {
+				_, _ = fmt.Fprintf(table, "%.2f\t", busy[name+op].Seconds()*1000/float64(len(times[name+op])))
 			}
 			_, _ = fmt.Fprintln(table)
 		}
@@ -130,6 +148,29 @@ func bareAt(ctx context.Context, file, dir string) (*floor, error) {
 	}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 80}}
 	return floorAt(ctx, services["main"], client, dir, c.Driver.Owner)
+}
+
+// cpu is what a process has had of the processors; none of no process.
+func cpu(pid int) (time.Duration, error) {
+	if pid == 0 {
+		return 0, nil
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// proc_pid_stat(5): after the name in brackets, utime is field 14 and stime 15,
+	// in ticks of 10 ms.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	var ticks int64
+	for _, field := range fields[14-3 : 16-3] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond, nil
 }
 
 // phase makes n calls of one kind, and returns their times and how many were done

@@ -87,15 +87,25 @@ func calls(t *testing.T, url string) []call {
 				return err
 			},
 			"ListKeys": func(ctx context.Context) error { _, err := p.ListKeys(ctx, "team", ""); return err },
+			"IssueKey without doubt": func(ctx context.Context) error {
+				_, err := p.IssueKey(ctx, contract.IssueKeyRequest{Contract: "team", Slot: "s", Scope: scope, Proposed: pair, Exact: true})
+				return err
+			},
 			"RevokeKey": func(ctx context.Context) error {
 				return p.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: "team", Slot: "s"})
+			},
+			"RevokeKey without doubt": func(ctx context.Context) error {
+				return p.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: "team", Slot: "s", Scope: scope, Known: []string{"team.s.AK"}, Exact: true})
 			},
 		} {
 			all = append(all, call{name, method, do})
 		}
+		if h, ok := p.(contract.Holder); ok {
+			all = append(all, call{name, "HoldsKey", func(ctx context.Context) error { _, err := h.HoldsKey(ctx, *scope, pair); return err }})
+		}
 		if r, ok := p.(contract.Restorer); ok {
 			all = append(all, call{name, "RestoreKey", func(ctx context.Context) error {
-				_, err := r.RestoreKey(ctx, "team", "s", "AK", scope, true)
+				_, err := r.RestoreKey(ctx, "team", "s", secret.KeyPair{AccessKeyID: "team.s.AK", SecretAccessKey: pair.SecretAccessKey}, scope, true)
 				return err
 			}})
 		}
@@ -190,10 +200,10 @@ func TestAnswersOfOthers(t *testing.T) {
 		"a web page":            {says("text/html", page), "check", nil},
 		"a web page as XML":     {says("application/xml", `<?xml version="1.0"?>`+"\n"+page), "check", nil},
 		"a word":                {says("text/plain", "OK\n"), "check", nil},
-		"another API's JSON":    {says("application/json", `["login"]`), "check", map[string]bool{"rgw RevokeKey": true}},
+		"another API's JSON":    {says("application/json", `["login"]`), "check", map[string]bool{"rgw RevokeKey": true, "rgw RevokeKey without doubt": true}},
 		"an error that is none": {says("application/xml", `<Error><Code>NotYou</Code></Error>`), "check", nil},
 		// radosgw says nothing when it has deleted a user.
-		"nothing": {says("", ""), "check", map[string]bool{"rgw RevokeKey": true}},
+		"nothing": {says("", ""), "check", map[string]bool{"rgw RevokeKey": true, "rgw RevokeKey without doubt": true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

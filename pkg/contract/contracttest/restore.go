@@ -8,6 +8,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
 // Key is a key of an access, as whoever operates the service finds it.
@@ -40,7 +41,7 @@ func testRestoreKey(e *env) {
 	app := t.client(pair)
 	restore := func(write bool) []string {
 		e.Helper()
-		differing, err := restorer.RestoreKey(e.Context(), t.Name, req.Slot, pair.AccessKeyID, req.Scope, write)
+		differing, err := restorer.RestoreKey(e.Context(), t.Name, req.Slot, pair, req.Scope, write)
 		e.must(err)
 		return differing
 	}
@@ -96,7 +97,7 @@ func testRestoreKey(e *env) {
 		"a slot that is not there": {t.Name, label("none"), pair.AccessKeyID, b},
 		"a contract that is none":  {label("none"), req.Slot, pair.AccessKeyID, b},
 	} {
-		_, err := restorer.RestoreKey(e.Context(), k.Contract, k.Slot, k.AccessKeyID, req.Scope, true)
+		_, err := restorer.RestoreKey(e.Context(), k.Contract, k.Slot, secret.KeyPair{AccessKeyID: k.AccessKeyID, SecretAccessKey: pair.SecretAccessKey}, req.Scope, true)
 		e.kind(what, err, fault.NotFound)
 	}
 	if !e.Provider.Capabilities().Suspend {

@@ -14,25 +14,26 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
 var _ contract.Restorer = (*Provider)(nil)
 
 // RestoreKey implements contract.Restorer. Policies that somebody has given to
 // the user beside the driver's are not looked at.
-func (p *Provider) RestoreKey(ctx context.Context, name, slot, accessKeyID string, scope *contract.Scope, write bool) ([]string, error) {
+func (p *Provider) RestoreKey(ctx context.Context, name, slot string, key secret.KeyPair, scope *contract.Scope, write bool) ([]string, error) {
 	want, err := p.documentOf(contract.IssueKeyRequest{Contract: name, Slot: slot, Scope: scope})
 	if err != nil {
 		return nil, err
 	}
 	user := userOf(name, slot)
-	differing, err := p.compareKey(ctx, name, user, accessKeyID, want)
+	differing, err := p.compareKey(ctx, name, user, key.AccessKeyID, want)
 	if err == nil && len(differing) > 0 && p.Settles > 0 { // it may just have been written, and not be read everywhere yet
 		select {
 		case <-time.After(min(p.Settles, lag)):
 		case <-ctx.Done():
 		}
-		differing, err = p.compareKey(ctx, name, user, accessKeyID, want)
+		differing, err = p.compareKey(ctx, name, user, key.AccessKeyID, want)
 	}
 	if err != nil || !write {
 		return differing, err
@@ -44,7 +45,7 @@ func (p *Provider) RestoreKey(ctx context.Context, name, slot, accessKeyID strin
 		}
 	}
 	if slices.Contains(differing, contract.KeyInactive) {
-		_, err = try(ctx, p, "UpdateAccessKey", name, true, p.iam.UpdateAccessKey, &iam.UpdateAccessKeyInput{UserName: &user, AccessKeyId: &accessKeyID, Status: types.StatusTypeActive})
+		_, err = try(ctx, p, "UpdateAccessKey", name, true, p.iam.UpdateAccessKey, &iam.UpdateAccessKeyInput{UserName: &user, AccessKeyId: &key.AccessKeyID, Status: types.StatusTypeActive})
 	}
 	return differing, err
 }

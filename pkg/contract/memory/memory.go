@@ -297,9 +297,9 @@ func (p *provider) RevokeKey(ctx context.Context, req contract.RevokeKeyRequest)
 }
 
 // RestoreKey implements contract.Restorer.
-func (p *provider) RestoreKey(ctx context.Context, name, slot, accessKeyID string, _ *contract.Scope, write bool) (differing []string, err error) {
+func (p *provider) RestoreKey(ctx context.Context, name, slot string, pair secret.KeyPair, _ *contract.Scope, write bool) (differing []string, err error) {
 	err = p.call(ctx, "RestoreKey", func() error {
-		k := p.keys[accessKeyID]
+		k := p.keys[pair.AccessKeyID]
 		if k == nil || k.contract != name || k.slot != slot {
 			return fault.New(fault.NotFound, "there is no such key")
 		}

@@ -270,10 +270,10 @@ func (p *Accounts) RevokeKey(ctx context.Context, req contract.RevokeKeyRequest)
 }
 
 // RestoreKey implements contract.Restorer.
-func (p *Accounts) RestoreKey(ctx context.Context, name, slot, accessKeyID string, scope *contract.Scope, write bool) ([]string, error) {
+func (p *Accounts) RestoreKey(ctx context.Context, name, slot string, key secret.KeyPair, scope *contract.Scope, write bool) ([]string, error) {
 	within, err := p.account(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	return within.RestoreKey(ctx, name, slot, accessKeyID, scope, write)
+	return within.RestoreKey(ctx, name, slot, key, scope, write)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
 var _ contract.Restorer = (*Provider)(nil)
@@ -17,7 +18,7 @@ var _ contract.Restorer = (*Provider)(nil)
 // release 16 then forgets the policies of, or by the policy that suspends.
 // Policies that somebody has given to the user beside the driver's are not
 // looked at.
-func (p *Provider) RestoreKey(ctx context.Context, name, slot, accessKeyID string, scope *contract.Scope, write bool) ([]string, error) {
+func (p *Provider) RestoreKey(ctx context.Context, name, slot string, pair secret.KeyPair, scope *contract.Scope, write bool) ([]string, error) {
 	uid := userID(name, slot)
 	want, err := policyOf(scope)
 	if err != nil {
@@ -27,8 +28,8 @@ func (p *Provider) RestoreKey(ctx context.Context, name, slot, accessKeyID strin
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(have.Keys, func(k key) bool { return k.AccessKey == accessKeyID }) {
-		return nil, fault.New(fault.NotFound, "user %s has no key %s", uid, accessKeyID)
+	if !slices.ContainsFunc(have.Keys, func(k key) bool { return k.AccessKey == pair.AccessKeyID }) {
+		return nil, fault.New(fault.NotFound, "user %s has no key %s", uid, pair.AccessKeyID)
 	}
 	policies, err := p.calls.userPolicies(ctx, uid)
 	if err != nil {

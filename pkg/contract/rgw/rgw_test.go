@@ -264,7 +264,7 @@ func TestSuspendedMeanwhile(t *testing.T) {
 		}
 	})
 	scope := contract.Scope{Buckets: []contract.BucketScope{{Bucket: "b", Mode: cosi.ReadWrite}}}
-	if _, err := p.RestoreKey(t.Context(), "c", "s", "ck1", &scope, true); err != nil {
+	if _, err := p.RestoreKey(t.Context(), "c", "s", secret.KeyPair{AccessKeyID: "ck1"}, &scope, true); err != nil {
 		t.Fatal(err)
 	}
 	if !denied || ownerReads != 2 {

@@ -2,11 +2,11 @@ package versitygw
 
 import (
 	"context"
-	"slices"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
 var _ contract.Restorer = (*Provider)(nil)
@@ -14,24 +14,24 @@ var _ contract.Restorer = (*Provider)(nil)
 // RestoreKey implements contract.Restorer. An account cannot be stopped, so it
 // is the policies of the key's buckets that are read. What other keys may do
 // there, and other people's statements, are left as they are.
-func (p *Provider) RestoreKey(ctx context.Context, name, slot, accessKeyID string, scope *contract.Scope, write bool) ([]string, error) {
+func (p *Provider) RestoreKey(ctx context.Context, name, slot string, key secret.KeyPair, scope *contract.Scope, write bool) ([]string, error) {
 	if scope == nil { // the contract's own key owns its buckets
 		return nil, fault.New(fault.Unsupported, "a contract's own key has no limits")
 	}
-	all, err := p.accounts(ctx)
-	if err != nil {
-		return nil, err
+	held := isOf(key.AccessKeyID, name, slot)
+	if held {
+		var err error
+		if held, err = p.HoldsKey(ctx, *scope, key); err != nil {
+			return nil, err
+		}
 	}
-	if _, err := find(all, name); err != nil {
-		return nil, err
+	if !held {
+		return nil, fault.New(fault.NotFound, "the gateway has no account %s", key.AccessKeyID)
 	}
-	if !slices.ContainsFunc(all, func(a account) bool { return a.Access == accessKeyID && a.slot(name) == slot }) {
-		return nil, fault.New(fault.NotFound, "the gateway has no account %s", accessKeyID)
-	}
-	this := func(principal string) bool { return principal == accessKeyID }
+	this := func(principal string) bool { return principal == key.AccessKeyID }
 	var differing []string
 	for _, b := range scope.Buckets {
-		want, err := allow(b, scope, []string{accessKeyID})
+		want, err := allow(b, scope, []string{key.AccessKeyID})
 		if err != nil {
 			return nil, err
 		}

@@ -291,14 +291,6 @@ func (p *Provider) issueKey(ctx context.Context, req contract.IssueKeyRequest) (
 		}
 	}
 	named, err := p.grant(ctx, req, append(stay, pair.AccessKeyID))
-	if err == nil && len(orphans) > 0 {
-		// Where they were let in, the caller may have known once, and does not now.
-		var buckets []string
-		if buckets, err = p.bucketsOf(ctx, contractAccount(req.Contract, p.owner)); err == nil {
-			buckets = slices.DeleteFunc(buckets, func(b string) bool { return slices.Contains(bucketsIn(req.Scope), b) })
-			_, err = p.ungrant(ctx, req.Contract, buckets, func(principal string) bool { return slices.Contains(orphans, principal) })
-		}
-	}
 	if err != nil {
 		return pair, err
 	}
@@ -332,22 +324,32 @@ func (p *Provider) ListKeys(ctx context.Context, name, slot string) ([]contract.
 	return out, err
 }
 
-// HoldsKey implements contract.Holder: the storage is asked with the key itself.
-func (p *Provider) HoldsKey(ctx context.Context, scope contract.Scope, pair secret.KeyPair) (bool, error) {
-	refused := func(err error) bool { return fault.Is(err, fault.PermissionDenied) || fault.Is(err, fault.NotFound) }
+// HoldsKey implements contract.Holder: the storage is asked with the key itself,
+// which need not be let do what it asks.
+func (p *Provider) HoldsKey(ctx context.Context, scope contract.Scope, pair secret.KeyPair) (held bool, err error) {
+	known := func(err error) (held, told bool) {
+		switch code := signed.Code(err); code {
+		case "AccessDenied", "NoSuchBucket", "SignatureDoesNotMatch":
+			return true, true
+		case "InvalidAccessKeyId":
+			return false, true
+		}
+		return err == nil, err == nil
+	}
 	as := p.client
 	as.Credentials = func() secret.KeyPair { return pair }
 	as.Observe = func(operation string, err error) {
-		if refused(err) { // it need not be let do this
+		if _, told := known(err); told {
 			err = nil
 		}
 		p.client.Observe(operation, err)
 	}
-	_, err := as.Do(ctx, signed.Call{Operation: "ProbeKey", Method: http.MethodGet, API: transport.S3, URL: p.s3URL + "/" + scope.Buckets[0].Bucket + "?location="})
-	if err != nil && !refused(err) {
-		return false, err
+	_, err = as.Do(ctx, signed.Call{Operation: "ProbeKey", Method: http.MethodGet, API: transport.S3, URL: p.s3URL + "/" + scope.Buckets[0].Bucket + "?location="})
+	held, told := known(err)
+	if told {
+		return held, nil
 	}
-	return signed.Code(err) != "InvalidAccessKeyId", nil
+	return false, err
 }
 
 // RevokeKey implements contract.Provider. A key leaves the policies before its
