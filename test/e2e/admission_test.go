@@ -147,6 +147,10 @@ func installed(variant, version string) func(*scenario) {
 				s.Errorf("%s: the API server says\n  %s\nwant\n  %s", asked.Name, got, want)
 			}
 		}
+		_, err = c.takes(s.ctx, class(version, "BucketClass", "x", fields{"driverName": "contract.co\u017fi.example.com", "deletionPolicy": "Delete"}))
+		if got := verdict(err); !strings.Contains(got, "driverName has a character outside ASCII") {
+			s.Errorf("of a name that is like the driver's the API server says %q", got)
+		}
 		s.note("policies decide %d classes and %d claims", len(classes), claims)
 		if version == "v1alpha1" { // v1alpha2 has such rules in its types
 			s.note("%d changes", s.changes(c))

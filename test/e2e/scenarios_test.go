@@ -371,8 +371,8 @@ func oneByOne(s *scenario) {
 		var waiting []string
 		for i := range o.claims {
 			c := &o.claims[i]
-			if b := o.bucketOf(c); !c.Status.BucketReady || c.Status.BucketName != b.Name || !b.Status.BucketReady {
-				waiting = append(waiting, fmt.Sprintf("%s is %+v; its Bucket is %+v", c.Name, c.Status, b.Status))
+			if b := o.bucketOf(c); !c.Status.BucketReady || c.Status.BucketName != b.Name || !b.Status.BucketReady || len(c.Finalizers) == 0 {
+				waiting = append(waiting, fmt.Sprintf("%s is %+v with finalizers %v; its Bucket is %+v", c.Name, c.Status, c.Finalizers, b.Status))
 			}
 		}
 		return some("not ready", waiting)
