@@ -80,7 +80,7 @@ func (s *Server) Methods() []string {
 	var out []string
 	for service, info := range s.grpc.GetServiceInfo() {
 		for _, m := range info.Methods {
-			if strings.HasPrefix(service, "cosi.") {
+			if !strings.HasPrefix(service, "grpc.") { // health and reflection
 				out = append(out, "/"+service+"/"+m.Name)
 			}
 		}

@@ -105,10 +105,10 @@ func TestAlerts(t *testing.T) {
 		{
 			name: "a service refuses calls",
 			series: []string{
-				`contract_cosi_rpc_duration_seconds_count{job="d",namespace="s",pod="a",method="/cosi.v1alpha1.Provisioner/DriverGrantBucketAccess",code="Unavailable"} 0x30 0+2x300`,
-				`contract_cosi_rpc_duration_seconds_count{job="d",namespace="s",pod="a",method="/cosi.v1alpha1.Provisioner/DriverGrantBucketAccess",code="OK"} 0x30 0+2x300`,
+				`contract_cosi_rpc_duration_seconds_count{job="d",namespace="s",pod="a",method="/sigs.k8s.io.cosi.v1alpha2.Provisioner/DriverGrantBucketAccess",code="Unavailable"} 0x30 0+2x300`,
+				`contract_cosi_rpc_duration_seconds_count{job="d",namespace="s",pod="a",method="/sigs.k8s.io.cosi.v1alpha2.Provisioner/DriverGrantBucketAccess",code="OK"} 0x30 0+2x300`,
 			},
-			fires: map[int][]string{30: nil, 44: nil, 60: {`ContractCosiRPCErrors{method="/cosi.v1alpha1.Provisioner/DriverGrantBucketAccess"}`}},
+			fires: map[int][]string{30: nil, 44: nil, 60: {`ContractCosiRPCErrors{method="/sigs.k8s.io.cosi.v1alpha2.Provisioner/DriverGrantBucketAccess"}`}},
 		},
 		{
 			name:   "a call in a hundred fails",
