@@ -33,8 +33,6 @@ var levels = map[string]int{
 	"pkg/settings":    1,
 	"pkg/server/code": 1,
 
-	"pkg/events": 2,
-
 	"pkg/policy": 2, // policies say what the modes mean
 
 	"pkg/params":          3,
@@ -66,6 +64,7 @@ var levels = map[string]int{
 	"pkg/server/v1alpha1": 8,
 	"pkg/server/v1alpha2": 8,
 	"pkg/metrics":         8,
+	"pkg/events":          8,
 	"pkg/drift":           8,
 	"pkg/admin":           8,
 

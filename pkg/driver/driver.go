@@ -108,6 +108,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 			}
 		},
 	})
+	m.Serves(grpcServer.Methods())
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

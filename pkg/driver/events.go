@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"path"
 	"strings"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
@@ -28,8 +29,15 @@ func failed(t *events.Teller) func(method, bucket, access, message string) {
 		return nil
 	}
 	return func(method, bucket, access, message string) {
-		service, call, _ := strings.Cut(strings.TrimPrefix(method, "/cosi."), "/")
-		version, _, _ := strings.Cut(service, ".")
-		t.Tell(events.Failure{Version: version, Reason: strings.TrimPrefix(call, "Driver") + "Failed", Bucket: bucket, Access: access, Message: message})
+		version, reason := versionOf(method)
+		t.Tell(events.Failure{Version: version, Reason: reason, Bucket: bucket, Access: access, Message: message})
 	}
+}
+
+// versionOf is the version of COSI that a full method's package ends with, and
+// how Events name its failure.
+func versionOf(method string) (version, reason string) {
+	service, call := path.Split(method)
+	parts := strings.Split(service, ".")
+	return parts[max(0, len(parts)-2)], strings.TrimPrefix(call, "Driver") + "Failed"
 }

@@ -92,11 +92,7 @@ func use(ctx context.Context, c *config.Config, records *journal.Journal, m *met
 		most[unlisted] = [2]*int64{}
 	}
 	for name, limit := range most {
-		u := found[name]
-		all = append(all, metrics.Use{
-			Contract: name, Buckets: u.Buckets, Keys: u.Keys, MaxBuckets: limit[0], MaxKeys: limit[1],
-			EndingKeys: u.Ending, EndedKeys: u.Ended, NextEnd: u.NextEnd,
-		})
+		all = append(all, metrics.Use{Contract: name, Use: found[name], MaxBuckets: limit[0], MaxKeys: limit[1]})
 	}
 	m.Used(all)
 }

@@ -69,7 +69,7 @@ func TestUse(t *testing.T) {
 		add(each.ContractFor("three"), "three", 5*time.Hour)
 		add(each.ContractFor("four"), "four", 4*time.Hour)
 		add("anything", "five")
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		m := metrics.New()
 		use(t.Context(), c, j, m)
 		text := told(t, m)

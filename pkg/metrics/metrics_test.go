@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
@@ -66,7 +67,7 @@ func TestUse(t *testing.T) {
 		t.Error("what is not known yet is told")
 	}
 	m.Used([]metrics.Use{
-		{Contract: "team-blue", Buckets: 2, Keys: 3, MaxBuckets: &most, EndedKeys: 1, NextEnd: time.Unix(1800000000, 0)},
+		{Contract: "team-blue", Use: journal.Use{Buckets: 2, Keys: 3, Ended: 1, NextEnd: time.Unix(1800000000, 0)}, MaxBuckets: &most},
 		{Contract: "team-red"},
 	})
 	text := page(t, m)

@@ -2,22 +2,18 @@ package metrics
 
 import (
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
 )
 
 // Use is what there is under a contract that the configuration lists.
 type Use struct {
-	Contract      string
-	Buckets, Keys int
-	// MaxBuckets and MaxKeys bound them; nil where the configuration does not.
+	Contract string
+	journal.Use
+	// MaxBuckets and MaxKeys bound it; nil where the configuration does not.
 	MaxBuckets, MaxKeys *int64
-	// EndingKeys are in the last part of their life. EndedKeys are those whose life
-	// is over and whose access is still there.
-	EndingKeys, EndedKeys int
-	// NextEnd is when the next key ends by itself; zero if none does.
-	NextEnd time.Time
 }
 
 // Used takes what there is in place of what there was.
@@ -64,8 +60,8 @@ func (u *uses) Collect(to chan<- prometheus.Metric) {
 		}
 		send(u.buckets, float64(use.Buckets))
 		send(u.keys, float64(use.Keys))
-		send(u.endingKeys, float64(use.EndingKeys))
-		send(u.endedKeys, float64(use.EndedKeys))
+		send(u.endingKeys, float64(use.Ending))
+		send(u.endedKeys, float64(use.Ended))
 		if use.MaxBuckets != nil {
 			send(u.maxBuckets, float64(*use.MaxBuckets))
 		}

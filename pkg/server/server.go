@@ -75,6 +75,19 @@ func New(log klog.Logger, c Config) *Server {
 	return &Server{grpc: s}
 }
 
+// Methods are the full names of COSI's methods that are served.
+func (s *Server) Methods() []string {
+	var out []string
+	for service, info := range s.grpc.GetServiceInfo() {
+		for _, m := range info.Methods {
+			if !strings.HasPrefix(service, "grpc.") { // health and reflection
+				out = append(out, "/"+service+"/"+m.Name)
+			}
+		}
+	}
+	return out
+}
+
 // Serve answers calls until ctx ends, then stops: no new call, and those under
 // way have the grace time to finish and a few seconds more to undo. It returns nil after a stop that was asked for.
 func (s *Server) Serve(ctx context.Context, listener net.Listener, grace time.Duration) error {

@@ -421,6 +421,9 @@ func together(n int, do func(int)) {
 func TestBackendDown(t *testing.T) {
 	t.Parallel()
 	e, l := newEnv(t, "onDemand:\n  backend: main\n"), newLife()
+	if _, text := e.web("/metrics"); !strings.Contains(text, `contract_cosi_rpc_duration_seconds_count{code="OK",method="/sigs.k8s.io.cosi.v1alpha2.Provisioner/DriverDeleteBucket"} 0`) {
+		t.Error("a method that was not called is not in the metrics")
+	}
 	must(t, l.create(t, e.conn))
 	must(t, l.grant(t, e.conn))
 	e.line.Cut()
