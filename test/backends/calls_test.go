@@ -45,8 +45,20 @@ func TestCalls(t *testing.T) {
 	harness.HoldTable(t, path, string(text), "calls", table, *update)
 }
 
-// calls are those of one life under a contract, as a row of the table.
-func (r *running) calls(contract string) (row string) {
+// calls are those of one life under a contract, as a row of the table. Now and then
+// the driver looks at its backends by itself, so a row counts that comes out twice.
+func (r *running) calls(contract string) string {
+	r.Helper()
+	for last := ""; ; {
+		row := r.counted(contract)
+		if row == last {
+			return row
+		}
+		last = row
+	}
+}
+
+func (r *running) counted(contract string) (row string) {
 	r.Helper()
 	l := r.life()
 	l.contract = contract

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/sanity"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 	"github.com/contract-cosi/contract-cosi-driver/test/inprocess"
+	"github.com/contract-cosi/contract-cosi-driver/test/poll"
 )
 
 // eachStorage runs a test at a service of each type, side by side.
@@ -78,8 +80,12 @@ func run(t testing.TB, s *harness.Storage, change func(string) string) *running 
 			}
 		}
 	})
+	// The driver's first look at its backends takes no call that a test counts.
+	poll.Until(t, "a look at the backends", func() bool { return backendUp.MatchString(r.page("/metrics")) })
 	return r
 }
+
+var backendUp = regexp.MustCompile(`\ncontract_cosi_backend_up{.*} 1\n`)
 
 func must(t testing.TB, err error) {
 	t.Helper()
