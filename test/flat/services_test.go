@@ -24,6 +24,8 @@ type service struct {
 	storage *s3fake.Server
 	// admin answers what is not S3, and says whether it did.
 	admin func(w http.ResponseWriter, r *http.Request, body []byte) bool
+	// hold gives it a key of a slot of contract "team", as a driver's grant does.
+	hold func(slot string)
 
 	mu    sync.Mutex
 	calls []string
@@ -58,6 +60,17 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.storage.ServeHTTP(w, r)
 }
 
+// fill gives the contract n buckets with a key each.
+func (s *service) fill(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range n {
+		name := fmt.Sprintf("filled-%d", i)
+		s.hold("ba-" + name)
+		s.storage.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPut, "/"+name, http.NoBody))
+	}
+}
+
 // since are the calls since it was asked last.
 func (s *service) since() []string {
 	s.mu.Lock()
@@ -78,6 +91,7 @@ var credential = regexp.MustCompile(`Credential=([^/]+)/`)
 func newVersityGW() *service {
 	type account struct{ Access, Secret, Role string }
 	accounts, s := map[string]account{}, &service{}
+	s.hold = func(slot string) { accounts["team."+slot+".key"] = account{"team." + slot + ".key", "secret", "user"} }
 	s.admin = func(w http.ResponseWriter, r *http.Request, body []byte) bool {
 		access := r.URL.Query().Get("access")
 		have, there := accounts[access]
@@ -147,6 +161,9 @@ func newIAM() *service {
 		keys               []string
 	}
 	users, made, s := map[string]*user{}, 0, &service{}
+	s.hold = func(slot string) {
+		users["team."+slot] = &user{path: "/contract-cosi/team/" + slot + "/", policy: "{}", keys: []string{"AK-" + slot}}
+	}
 	s.admin = func(w http.ResponseWriter, r *http.Request, body []byte) bool {
 		if r.Method != http.MethodPost {
 			return false
@@ -216,6 +233,9 @@ func newRGW() *service {
 		Keys        []key  `json:"keys"`
 	}
 	users, s := map[string]*user{}, &service{}
+	s.hold = func(slot string) {
+		users["cosi_team$"+slot] = &user{ID: "cosi_team$" + slot, Keys: []key{{"cosi_team$" + slot, "AK-" + slot, "secret"}}}
+	}
 	s.admin = func(w http.ResponseWriter, r *http.Request, body []byte) bool {
 		query := r.URL.Query()
 		uid := query.Get("uid")
