@@ -147,7 +147,7 @@ func installed(variant, version string) func(*scenario) {
 				s.Errorf("%s: the API server says\n  %s\nwant\n  %s", asked.Name, got, want)
 			}
 		}
-		_, err = c.takes(s.ctx, class(version, "BucketClass", "x", fields{"driverName": "contract.co\u017fi.example.com", "deletionPolicy": "Delete"}))
+		_, err = c.takes(s.ctx, class(version, "BucketClass", "x", fields{"driverName": "contract.co\u017fi.example.com", "deletionPolicy": "Delete", "parameters": fields{"contract": "c"}}))
 		if got := verdict(err); !strings.Contains(got, "driverName has a character outside ASCII") {
 			s.Errorf("of a name that is like the driver's the API server says %q", got)
 		}
