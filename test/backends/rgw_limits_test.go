@@ -55,7 +55,7 @@ func sign(t *testing.T, region string) *tenant {
 	e.must(err)
 	e.own = s3Of(pair)
 	e.engine = bucket.New(bucket.Config{
-		Endpoint: cosi.Endpoint{Region: region, URL: ceph.URL, PathStyle: true}, Key: pair, Owner: owner, TagsLater: true,
+		Endpoint: cosi.Endpoint{Region: region, URL: ceph.URL, PathStyle: true}, Key: pair, Owner: owner, TagsLater: true, Placements: true,
 		HTTP: transport.Bounded(http.DefaultTransport), Observe: func(string, error) {},
 	})
 	return e
