@@ -271,3 +271,24 @@ func TestProposed(t *testing.T) {
 		}
 	}
 }
+
+// A rotation that is refused leaves no second key, though an earlier try of the
+// call may have made one: what the record says from then on is all that there is.
+func TestRefusedRotationLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for _, secrets := range all {
+		b := newBench(t, secrets)
+		b.issue(t)
+		_, err := b.Service.IssueKey(t.Context(), contract.IssueKeyRequest{
+			Contract: "team", Slot: "ba-1", Scope: b.Scope, Proposed: keys.Propose(), Keep: []string{b.State.Issued.AccessKeyID},
+		})
+		must(t, err)
+		b.service.Suspend("team", true)
+		if err := b.Rotate(t.Context(), 0); !fault.Is(err, fault.FailedPrecondition) || b.State.Rotation != nil {
+			t.Errorf("got %v with %+v", err, b.State.Rotation)
+		}
+		b.holds(t, b.State.Issued.AccessKeyID)
+		must(t, b.Revoke(t.Context()))
+		b.holds(t)
+	}
+}

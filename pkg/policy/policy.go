@@ -60,9 +60,10 @@ func Parse(text string) (*Document, error) {
 
 // sidOf is a statement's Sid, "" for none.
 func sidOf(statement json.RawMessage) string {
-	var s map[string]any
+	var s map[string]json.RawMessage  // the rest need not be read
 	_ = json.Unmarshal(statement, &s) // it was an object when it was read
-	sid, _ := s["Sid"].(string)
+	var sid string
+	_ = json.Unmarshal(s["Sid"], &sid)
 	return sid
 }
 
