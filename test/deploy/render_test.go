@@ -40,7 +40,7 @@ func installations() map[string]values {
 		"v1alpha2":   inVersion(m, "v1alpha2"),
 		"file":       with(with(m, "journal.persistentVolumeClaim", "journal"), "replicas", 1),
 		"evaluation": {"evaluation": values{"enabled": true}},
-		"namespaces": with(m, "sidecar.secretNamespaces", []any{"blue", namespace}),
+		"namespaces": with(with(m, "sidecar.secretNamespaces", []any{"blue", namespace}), "driver.logFormat", "json"),
 		"own secret": {"configSecret": "mine", "config": values{"driver": values{"name": driverName}}},
 	}
 }
