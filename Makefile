@@ -83,7 +83,7 @@ test-backends: ## run the tests at real storage services; as root, installs the 
 fuzz: ## fuzz whatever parses, and the server with random messages, FUZZTIME (50000x, or a time such as 1m) each
 	@$(GO) list -f '{{.ImportPath}} {{.Dir}}' ./pkg/... ./test/integration | while read pkg dir; do \
 		for f in $$(cat $$dir/*_test.go 2>/dev/null | sed -nE 's/^func (Fuzz[A-Za-z0-9]+)\(.*/\1/p'); do \
-			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x $$pkg || exit 1; \
 		done; done
 
 .PHONY: bench
