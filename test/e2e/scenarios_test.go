@@ -47,6 +47,7 @@ var scenarios = []struct {
 	{"100 claims and accesses at once", hundred},
 	{"100 claims one after another", oneByOne},
 	{"accesses with one Secret", oneSecret},
+	{"a key rotated as the guide says", rotated},
 	{"the journal in another namespace", journalMoved},
 	{"Secrets in one namespace only", secretsHere},
 	{"5 at upstream's 5 requests a second", throttled},
@@ -448,6 +449,39 @@ func secretsHere(s *scenario) {
 	s.must(n.secret("a").works(s.ctx))
 	n.deleteAll()
 	n.vanish()
+}
+
+// rotated runs the commands of operations.md, and its old key lives for the grace.
+func rotated(s *scenario) {
+	n := s.tenant("rotated", classes{})
+	s.must(n.ask("photos"))
+	n.ready()
+	before := n.secret("photos")
+	text, err := os.ReadFile(filepath.Join(deployDir, "operations.md"))
+	s.must(err)
+	_, commands, found := strings.Cut(string(text), "  driver() {")
+	commands, _, ends := strings.Cut(commands, "```")
+	if !found || !ends {
+		s.Fatal("operations.md does not say how a key is rotated")
+	}
+	_, commands, _ = strings.Cut(commands, "\n") // the first line runs the driver in a pod
+	file := filepath.Join(s.dir, "driver.yaml")
+	commands = fmt.Sprintf("driver() { %s \"$@\" --config %s; }\n", s.build.Driver, file) + strings.ReplaceAll(commands, "team-blue", n.name)
+	rotating := exec.CommandContext(s.ctx, "bash", "-eux", "-o", "pipefail", "-c", commands)
+	rotating.Env = append(os.Environ(), "PATH="+s.bin+":"+os.Getenv("PATH"), "KUBECONFIG="+s.kubeconfig)
+	out, err := rotating.CombinedOutput()
+	if err != nil {
+		s.Fatalf("%v\n%s", err, out)
+	}
+	after := n.secret("photos")
+	if after == before {
+		s.Errorf("the Secret has the key that it had:\n%s", out)
+	}
+	s.must(before.works(s.ctx))
+	s.must(after.works(s.ctx))
+	n.deleteAll()
+	n.vanish()
+	s.must(s.refused(before))
 }
 
 // journalMoved copies the journal as operations.md says, and compares.
