@@ -107,6 +107,9 @@ func (t *Teller) Tell(f Failure) {
 	select {
 	case t.queue <- f:
 	default: // it is told when it happens again
+		t.mu.Lock()
+		delete(t.told, f)
+		t.mu.Unlock()
 	}
 }
 
