@@ -162,7 +162,7 @@ func (x *Index) Walk(after Place, limit int) []Place {
 	first := make([]Place, 0, limit+1)
 	for key := range x.entries {
 		p := PlaceOf(key)
-		if p.compare(after) <= 0 || len(first) == limit && p.compare(first[limit-1]) > 0 {
+		if key.Kind == Identity || p.compare(after) <= 0 || len(first) == limit && p.compare(first[limit-1]) > 0 {
 			continue
 		}
 		at, _ := slices.BinarySearchFunc(first, p, Place.compare)

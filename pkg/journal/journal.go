@@ -67,6 +67,8 @@ const (
 	Contracts RecordKind = "contract"
 	Buckets   RecordKind = "bucket"
 	Accounts  RecordKind = "account"
+	// Identity is the journal's own; see [Journal.Identities]. A walk passes over it.
+	Identity RecordKind = "identity"
 	// Probe is not a record: stores write it to see whether they can. An index
 	// and an import pass over one that was left behind.
 	Probe RecordKind = "probe"

@@ -28,6 +28,9 @@ type exportHead struct {
 	Version int    `json:"version"`
 	Owner   string `json:"owner"`
 	Entries int    `json:"entries"`
+	// Identities are the journal's. They are here and not among the entries, as
+	// drivers that know of none pass over them here.
+	Identities []string `json:"identities,omitempty"`
 }
 
 // kinds are the kinds in the order in which an export has them: what others
@@ -41,7 +44,11 @@ func Export(ctx context.Context, s Store, owner string, w io.Writer) (int, error
 	if err != nil {
 		return 0, err
 	}
-	entries := index.All()
+	entries := slices.DeleteFunc(index.All(), func(e Entry) bool { return e.Key.Kind == Identity })
+	identities, _, err := readIdentities(ctx, s)
+	if err != nil {
+		return 0, err
+	}
 	if i := slices.IndexFunc(entries, func(e Entry) bool { return e.Damage != nil }); i >= 0 {
 		return 0, entries[i].Damage
 	}
@@ -51,7 +58,7 @@ func Export(ctx context.Context, s Store, owner string, w io.Writer) (int, error
 	out := bufio.NewWriter(w)
 	encoder := json.NewEncoder(out)
 	encoder.SetEscapeHTML(false)
-	err = encoder.Encode(exportHead{exportFormat, exportVersion, owner, len(entries)})
+	err = encoder.Encode(exportHead{exportFormat, exportVersion, owner, len(entries), identities})
 	for _, e := range entries {
 		e.Version = 0
 		err = errors.Join(err, encoder.Encode(e))
@@ -61,9 +68,10 @@ func Export(ctx context.Context, s Store, owner string, w io.Writer) (int, error
 
 // Import writes the entries of an export that the store does not have, and
 // passes over those that it has. If it has another entry under the same key,
-// nothing is written: Conflict. It can be repeated if it was interrupted.
+// nothing is written: Conflict. The store takes on the identities of the exported
+// journal. It can be repeated if it was interrupted.
 func Import(ctx context.Context, s Store, owner string, r io.Reader) (imported, same int, err error) {
-	entries, err := readExport(owner, r)
+	entries, identities, err := readExport(owner, r)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -84,6 +92,9 @@ func Import(ctx context.Context, s Store, owner string, r io.Reader) (imported, 
 	}
 	if len(differing) > 0 {
 		return 0, 0, otherRecords(differing)
+	}
+	if err := addIdentities(ctx, s, identities); err != nil {
+		return 0, 0, err
 	}
 	for _, e := range missing {
 		_, err := s.Put(ctx, e)
@@ -114,22 +125,25 @@ func sameEntry(a, b Entry) bool {
 }
 
 // readExport reads and checks a whole export before anything is done with it.
-func readExport(owner string, r io.Reader) ([]Entry, error) {
+func readExport(owner string, r io.Reader) (entries []Entry, identities []string, err error) {
 	bad := func(format string, args ...any) error {
 		return fault.New(fault.InvalidArgument, "the export cannot be used: "+format, args...)
 	}
 	decoder := json.NewDecoder(r)
 	var h exportHead
 	if err := decoder.Decode(&h); err != nil || h.Format != exportFormat {
-		return nil, bad("it does not begin as one; give the file that journal export has written")
+		return nil, nil, bad("it does not begin as one; give the file that journal export has written")
 	}
 	if h.Version != exportVersion {
-		return nil, bad("it has version %d and this driver reads version %d; use the driver that wrote it", h.Version, exportVersion)
+		return nil, nil, bad("it has version %d and this driver reads version %d; use the driver that wrote it", h.Version, exportVersion)
 	}
 	if h.Owner != owner {
-		return nil, bad("it is of the driver with owner mark %q and this one has %q; the buckets carry that mark, so set driver.owner to it", h.Owner, owner)
+		return nil, nil, bad("it is of the driver with owner mark %q and this one has %q; the buckets carry that mark, so set driver.owner to it", h.Owner, owner)
 	}
-	var entries []Entry
+	if slices.ContainsFunc(h.Identities, func(s string) bool { return !IsIdentity(s) }) {
+		return nil, nil, bad("its first line names an identity that is none; export again, or take another backup")
+	}
+	identities = h.Identities
 	seen := map[Key]bool{}
 	for {
 		var e Entry
@@ -137,18 +151,25 @@ func readExport(owner string, r io.Reader) ([]Entry, error) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil || seen[e.Key] || e.Key.Kind != Probe && !understood(e) {
-			return nil, bad("entry %d is damaged; export again, or take another backup", len(seen)+1)
+		if err == nil && e.Key == identityKey { // written by a driver that knows of none
+			var more []string
+			more, err = identitiesOf(e)
+			identities = append(identities, more...)
 		}
-		if seen[e.Key] = true; e.Key.Kind != Probe {
+		if err != nil || seen[e.Key] || !notRecord(e.Key) && !understood(e) {
+			return nil, nil, bad("entry %d is damaged; export again, or take another backup", len(seen)+1)
+		}
+		if seen[e.Key] = true; !notRecord(e.Key) {
 			entries = append(entries, e)
 		}
 	}
 	if len(seen) != h.Entries {
-		return nil, bad("it should have %d entries and has %d; export again, or take another backup", h.Entries, len(seen))
+		return nil, nil, bad("it should have %d entries and has %d; export again, or take another backup", h.Entries, len(seen))
 	}
-	return entries, nil
+	return entries, identities, nil
 }
+
+func notRecord(k Key) bool { return k.Kind == Probe || k == identityKey }
 
 // understood reports whether an entry is a record.
 func understood(e Entry) bool {

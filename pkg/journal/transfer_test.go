@@ -2,6 +2,7 @@ package journal_test
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,5 +55,45 @@ func TestTransfer(t *testing.T) {
 	must(t, j.SaveAccount(t.Context(), accounts[0]))
 	if _, _, err = journal.Import(t.Context(), s, "owner", strings.NewReader(out.String())); !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), account.ID.String()) {
 		t.Errorf("over another record: %v", err)
+	}
+}
+
+// A journal that is moved keeps its identity, also through an export by a driver
+// that takes it for a record.
+func TestTransferOfIdentity(t *testing.T) {
+	t.Parallel()
+	const identity = "00112233445566ff"
+	head := `{"format":"contract-cosi-driver journal","version":1,"owner":"owner","entries":%ENTRIES%%MORE%}`
+	entry := func(id, value string) string {
+		return "\n" + `{"key":{"kind":"identity","id":"` + id + `"},"value":` + value + `}`
+	}
+	export := func(entries, more, rest string) string {
+		return strings.NewReplacer("%ENTRIES%", entries, "%MORE%", more).Replace(head) + rest
+	}
+	for what, c := range map[string]struct {
+		export string
+		kind   fault.Kind
+		want   []string
+	}{
+		"in the head":            {export("0", `,"identities":["`+identity+`"]`, ""), "", []string{identity}},
+		"as an entry":            {export("1", "", entry("journal", `{"identities":["`+identity+`"]}`)), "", []string{identity}},
+		"none":                   {export("0", "", ""), "", nil},
+		"no identity":            {export("0", `,"identities":["x"]`, ""), fault.InvalidArgument, nil},
+		"an entry without":       {export("1", "", entry("journal", `{}`)), fault.InvalidArgument, nil},
+		"an entry of other name": {export("1", "", entry("other", `{"identities":["`+identity+`"]}`)), fault.InvalidArgument, nil},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s, err := filestore.Open(t.Context(), filepath.Join(t.TempDir(), "journal.log"), nil)
+			must(t, err)
+			t.Cleanup(func() { _ = s.Close() })
+			if _, _, err := journal.Import(t.Context(), s, "owner", strings.NewReader(c.export)); !fault.Is(err, c.kind) {
+				t.Fatalf("%v, want %q", err, c.kind)
+			}
+			have, err := journal.New(s).Identities(t.Context())
+			if err != nil || !slices.Equal(have, c.want) {
+				t.Errorf("%q, %v, want %q", have, err, c.want)
+			}
+		})
 	}
 }

@@ -27,6 +27,9 @@ func (j *Journal) Use(ctx context.Context, now time.Time, group func(contract st
 	counted := map[string]*Use{}
 	var ending []Entry
 	index.each(func(e Entry) {
+		if e.Key.Kind == Identity {
+			return
+		}
 		u := counted[e.Key.contract()]
 		if u == nil {
 			u = &Use{}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,6 +30,7 @@ func Run(t *testing.T, prepare func(t *testing.T) (open func() (journal.Store, e
 		"Writers":     testConcurrentWriters,
 		"Closed":      testClosed,
 		"Names":       testNames,
+		"Identity":    testIdentity,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // most of it is waiting
@@ -133,6 +135,45 @@ func testReopened(t *testing.T, p place) {
 		}
 	}
 	p.must(retried(func() error { return j.Check(t.Context()) }))
+}
+
+// A journal gets one identity, which is no record and outlives restarts and moves.
+func testIdentity(t *testing.T, p place) {
+	s := p.open()
+	j := journal.New(s)
+	if have, err := j.Identities(t.Context()); err != nil || len(have) != 0 {
+		t.Fatalf("at first: %q, %v", have, err)
+	}
+	p.must(j.Begin(t.Context()))
+	begun, err := j.Identities(t.Context())
+	if err != nil || len(begun) != 1 || !journal.IsIdentity(begun[0]) {
+		t.Fatalf("begun: %q, %v", begun, err)
+	}
+	if places, err := j.Walk(t.Context(), journal.Place{}, 10); err != nil || len(places) != 0 {
+		t.Errorf("a walk finds %v, %v", places, err)
+	}
+	if use, err := j.Use(t.Context(), time.Now(), func(string) string { return "" }); err != nil || len(use) != 0 {
+		t.Errorf("it is used: %v, %v", use, err)
+	}
+	const other = "00112233445566ff"
+	head := fmt.Sprintf(`{"format":"contract-cosi-driver journal","version":1,"owner":"o","entries":0,"identities":[%q]}`, other)
+	for range 2 {
+		if _, _, err := journal.Import(t.Context(), s, "o", strings.NewReader(head)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.must(s.Close())
+	s = p.open()
+	j = journal.New(s)
+	p.must(j.Begin(t.Context()))
+	have, err := j.Identities(t.Context())
+	if want := append(begun, other); err != nil || !slices.Equal(have, want) {
+		t.Errorf("after an import and a restart: %q, %v, want %q", have, err, want)
+	}
+	var out strings.Builder
+	if n, err := journal.Export(t.Context(), s, "o", &out); err != nil || n != 0 || !strings.Contains(out.String(), begun[0]) {
+		t.Errorf("an export has %d entries (%v): %s", n, err, out.String())
+	}
 }
 
 func testCompareAndSwap(t *testing.T, p place) {
