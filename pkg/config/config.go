@@ -54,6 +54,8 @@ type Driver struct {
 	Name string `yaml:"name" jsonschema:"required,maxLength=63,pattern=^[a-z]([a-z0-9-]*[a-z0-9])?(\\.[a-z]([a-z0-9-]*[a-z0-9])?)*$"`
 	// Owner marks everything this driver makes. Two drivers at one service need two marks.
 	Owner string `yaml:"owner" jsonschema:"required,maxLength=128"`
+	// TakesOver are identities of journals that are lost: the contracts that drivers with the same owner signed with them are this one's.
+	TakesOver []string `yaml:"takesOver,omitempty" jsonschema:"pattern=^[0-9a-f]{16}$"`
 	// AdminSocket is where a running driver answers the commands that ask it, such
 	// as keys and revoke. The default is beside a journal in a file, which no other
 	// process can read; without one there is none.
@@ -241,6 +243,11 @@ func (c *Config) check(file settings.Section) {
 	}
 	if o := c.Driver.Owner; o == "" || len(o) > 128 || strings.TrimSpace(o) != o {
 		at.At("owner").Faultf("%q is not a mark of 1 to 128 characters; name the cluster, for example", o)
+	}
+	for i, s := range c.Driver.TakesOver {
+		if !cosi.IsIdentity(s) {
+			at.At("takesOver", i).Faultf("%q is not the identity of a journal, which has %d digits and letters from a to f; the refusal of a contract names it", s, 2*cosi.IdentityBytes)
+		}
 	}
 	at.At("callTimeout").Between(c.Driver.CallTimeout, time.Second, 10*time.Minute)
 	if s := c.Driver.AdminSocket; s != "" && (!path.IsAbs(s) || !strings.HasSuffix(s, ".sock") || len(s) > maxSocketPath) {

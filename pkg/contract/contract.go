@@ -14,6 +14,7 @@ package contract
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
@@ -34,8 +35,8 @@ type Provider interface {
 	Check(ctx context.Context) error
 
 	// EnsureContract signs the contract, or brings it to spec (quota, labels,
-	// desired state). A contract with another owner is a Conflict and is left
-	// alone; what the service cannot do is Unsupported, and nothing is changed.
+	// desired state). A contract with other marks, as [Spec.Found] says, is left
+	// alone; one that is there keeps its marks. What the service cannot do is Unsupported, and nothing is changed.
 	// A service that takes its time answers StatePending and no error; the
 	// caller calls again.
 	EnsureContract(ctx context.Context, spec Spec) (Contract, error)
@@ -232,11 +233,37 @@ type Spec struct {
 	Name string
 	// Owner is the driver's mark, kept with the contract.
 	Owner string
+	// Journals are the identities of the driver's journal. A contract is signed with
+	// the first as a mark beside the owner's; one that has another than these is
+	// another driver's.
+	Journals []string
 	// Display, Region and Plan are left to the service where empty.
 	Display, Region, Plan string
 	Quota                 Quota
 	Suspend               bool
 	Labels                map[string]string
+}
+
+// Journal is the mark beside the owner's, "" for none.
+func (s Spec) Journal() string {
+	if len(s.Journals) == 0 {
+		return ""
+	}
+	return s.Journals[0]
+}
+
+// Found lets the spec keep the marks of a contract that is there: Conflict if the
+// owner is another one, [ErrOtherJournal] if the journal is. One without a
+// journal's mark is the owner's, whichever of its journals signed it.
+func (s *Spec) Found(owner, journal string) error {
+	if owner != s.Owner {
+		return OtherOwner()
+	}
+	if journal != "" && !slices.Contains(s.Journals, journal) {
+		return otherJournal(journal)
+	}
+	s.Journals = []string{journal}
+	return nil
 }
 
 // Quota bounds a contract; nil leaves a bound to the plan.
@@ -260,7 +287,9 @@ const (
 type Contract struct {
 	Name  string
 	Owner string
-	State State
+	// Journal is the mark beside the owner's; "" if there is none.
+	Journal string
+	State   State
 	// Message is the service's sentence for the state; it may be empty.
 	Message string
 	// Endpoints are where the contract's buckets can be, the default one first.

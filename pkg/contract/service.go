@@ -2,6 +2,7 @@ package contract
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -16,14 +17,20 @@ import (
 // fallback here, and every error names the contract.
 type Service struct {
 	name, owner string
+	journals    Journals
 	provider    Provider
 	can         Capabilities
 }
 
+// Journals returns the identities of the journals whose contracts are the driver's,
+// its own first.
+type Journals func(context.Context) ([]string, error)
+
 // NewService returns the service that a backend of this name reaches, for the
-// driver with an owner mark. No call is made.
-func NewService(name, owner string, p Provider) *Service {
-	return &Service{name: name, owner: owner, provider: p, can: p.Capabilities()}
+// driver with an owner mark. What has no journal, journals nil, signs with that
+// mark alone and asks for no other. No call is made.
+func NewService(name, owner string, journals Journals, p Provider) *Service {
+	return &Service{name: name, owner: owner, journals: journals, provider: p, can: p.Capabilities()}
 }
 
 // Name is the backend's name.
@@ -58,7 +65,7 @@ func (s *Service) Check(ctx context.Context) error {
 	return fault.In(s.provider.Check(ctx), "backend %s", s.name)
 }
 
-// EnsureContract implements Provider. The spec's owner is the service's.
+// EnsureContract implements Provider. The spec's marks are the service's.
 func (s *Service) EnsureContract(ctx context.Context, spec Spec) (Contract, error) {
 	spec.Owner = s.owner
 	if err := s.CheckSpec(spec); err != nil {
@@ -73,6 +80,12 @@ func (s *Service) EnsureContract(ctx context.Context, spec Spec) (Contract, erro
 			return Contract{}, fault.New(fault.InvalidArgument, "contract %s: backend %s has no region %s; correct the contract's terms", spec.Name, s.name, spec.Region)
 		}
 	}
+	if s.journals != nil {
+		var err error
+		if spec.Journals, err = s.journals(ctx); err != nil {
+			return Contract{}, err
+		}
+	}
 	have, err := s.provider.EnsureContract(ctx, spec)
 	return have, inContract(err, spec.Name)
 }
@@ -84,17 +97,28 @@ func (s *Service) GetContract(ctx context.Context, name string) (Contract, error
 }
 
 // Signed is GetContract for a contract of this driver's: NotFound also if it is
-// another owner's, under which this driver has made nothing.
+// another owner's, under which this driver has made nothing, and [ErrOtherJournal]
+// if it is of another driver with the same owner.
 func (s *Service) Signed(ctx context.Context, name string) (Contract, error) {
 	have, err := s.GetContract(ctx, name)
-	return have, s.own(have, name, err)
+	return have, s.own(ctx, have, name, err)
 }
 
-func (s *Service) own(have Contract, name string, err error) error {
-	if err == nil && have.Owner != s.owner {
+func (s *Service) own(ctx context.Context, have Contract, name string, err error) error {
+	if err != nil {
+		return err
+	}
+	if have.Owner != s.owner {
 		return inContract(fault.New(fault.NotFound, "it belongs to another owner"), name)
 	}
-	return err
+	if s.journals == nil || have.Journal == "" {
+		return nil
+	}
+	spec := Spec{Owner: s.owner}
+	if spec.Journals, err = s.journals(ctx); err == nil {
+		err = spec.Found(have.Owner, have.Journal)
+	}
+	return inContract(err, name)
 }
 
 // Usable says why a contract takes no buckets and keys of this driver's now.
@@ -126,6 +150,17 @@ func OtherOwner() error {
 	return fault.New(fault.Conflict, "it belongs to another owner; choose another contract name, or set driver.owner to the mark it was signed with")
 }
 
+// ErrOtherJournal is the cause where a contract has the driver's owner mark, and was
+// signed with a journal that is not the driver's: by another cluster's, or by this
+// one's before it lost its journal.
+var ErrOtherJournal = errors.New("signed with another journal")
+
+func otherJournal(identity string) error {
+	identity = fault.Said(identity)
+	return fault.Wrap(fault.FailedPrecondition, ErrOtherJournal, "a driver with the same driver.owner and another journal, %s, has signed it; "+
+		"if that is another cluster's, set another driver.owner for one of the two; if this cluster takes over from one whose journal is lost, add %s to driver.takesOver", identity, identity)
+}
+
 // CompareContract is [Comparer]'s; where the service does not tell, no term
 // differs. NotFound also for another owner's contract.
 func (s *Service) CompareContract(ctx context.Context, spec Spec) (have Contract, differing []string, err error) {
@@ -136,7 +171,7 @@ func (s *Service) CompareContract(ctx context.Context, spec Spec) (have Contract
 		return have, nil, err
 	}
 	have, differing, err = comparer.CompareContract(ctx, spec)
-	return have, differing, s.own(have, spec.Name, inContract(err, spec.Name))
+	return have, differing, s.own(ctx, have, spec.Name, inContract(err, spec.Name))
 }
 
 // Usage is [Meter]'s; where the service does not tell, it is empty.

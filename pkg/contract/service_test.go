@@ -51,7 +51,7 @@ func TestServiceRefusesBeforeItAsks(t *testing.T) {
 		"fine":    {contract.Spec{Name: "media", Region: "two"}, "", ""},
 	} {
 		b := &bare{}
-		_, err := contract.NewService("main", "cluster", b).EnsureContract(t.Context(), c.spec)
+		_, err := contract.NewService("main", "cluster", nil, b).EnsureContract(t.Context(), c.spec)
 		if !fault.Is(err, c.kind) || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want %s with %q", name, err, c.kind, c.says)
 		}
@@ -69,7 +69,7 @@ func TestServiceKnowsItsOwn(t *testing.T) {
 	t.Parallel()
 	for owner, kind := range map[string]fault.Kind{"cluster": "", "another": fault.NotFound, "": fault.NotFound} {
 		b := &bare{have: contract.Contract{Name: "media", Owner: owner, State: contract.StateActive}}
-		s := contract.NewService("main", "cluster", b)
+		s := contract.NewService("main", "cluster", nil, b)
 		if _, err := s.Signed(t.Context(), "media"); !fault.Is(err, kind) {
 			t.Errorf("owner %q: Signed: %v, want %q", owner, err, kind)
 		}
@@ -84,7 +84,7 @@ func TestServiceKnowsItsOwn(t *testing.T) {
 
 func TestServiceFallsBack(t *testing.T) {
 	t.Parallel()
-	s := contract.NewService("main", "cluster", &bare{})
+	s := contract.NewService("main", "cluster", nil, &bare{})
 	if used, err := s.Usage(t.Context(), "media"); err != nil || used != (contract.Usage{}) {
 		t.Errorf("Usage: %v, %v", used, err)
 	}
@@ -98,7 +98,7 @@ func TestServiceFallsBack(t *testing.T) {
 		can  contract.Capabilities
 		want string
 	}{{contract.Capabilities{}, "cluster"}, {contract.Capabilities{SharedBuckets: true}, cosi.SharedMark("cluster", "media")}} {
-		if got := contract.NewService("main", "cluster", &bare{can: c.can}).Mark("media"); got != c.want {
+		if got := contract.NewService("main", "cluster", nil, &bare{can: c.can}).Mark("media"); got != c.want {
 			t.Errorf("mark %q, want %q", got, c.want)
 		}
 	}
@@ -106,7 +106,7 @@ func TestServiceFallsBack(t *testing.T) {
 
 func TestServiceNamesTheContract(t *testing.T) {
 	t.Parallel()
-	s := contract.NewService("main", "cluster", &bare{err: fault.New(fault.Unavailable, "no answer")})
+	s := contract.NewService("main", "cluster", nil, &bare{err: fault.New(fault.Unavailable, "no answer")})
 	_, err := s.GetContract(t.Context(), "media")
 	if err == nil || err.Error() != "contract media: no answer" || !fault.Is(err, fault.Unavailable) {
 		t.Errorf("%v", err)

@@ -4,6 +4,7 @@
 package cosi
 
 import (
+	"encoding/hex"
 	"net/netip"
 	"strings"
 
@@ -14,9 +15,23 @@ import (
 // this driver; its value is the driver's owner mark.
 const OwnerTag = "contract-cosi-driver/owner"
 
+// JournalTag is the key of the tag or label that a contract has beside its owner's
+// mark; its value is the identity of the journal that signed it.
+const JournalTag = "contract-cosi-driver/journal"
+
 // SharedMark is the value of that tag where the buckets of several contracts
 // lie in one account: the driver's mark and the contract's name.
 func SharedMark(owner, contract string) string { return owner + "/" + contract }
+
+// IdentityBytes is how long the identity of a journal is, which is written in
+// lower-case hexadecimal digits.
+const IdentityBytes = 8
+
+// IsIdentity reports whether s can be the identity of a journal.
+func IsIdentity(s string) bool {
+	_, err := hex.DecodeString(s)
+	return err == nil && len(s) == 2*IdentityBytes && s == strings.ToLower(s)
+}
 
 // ContractSlot is the key slot that holds a contract's own key. No account may
 // be called so.

@@ -22,12 +22,12 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
-// newBackends makes what reaches each storage service. Files are read, and no
-// call is made.
-func newBackends(ctx context.Context, c *config.Config, m *metrics.Metrics) (map[string]site.Backend, error) {
+// newBackends makes what reaches each storage service, for the driver whose
+// contracts are of these journals. Files are read, and no call is made.
+func newBackends(ctx context.Context, c *config.Config, m *metrics.Metrics, journals contract.Journals) (map[string]site.Backend, error) {
 	out := make(map[string]site.Backend, len(c.Backends))
 	for _, b := range c.Backends {
-		made, err := newBackend(ctx, b, c.Driver.Owner, m)
+		made, err := newBackend(ctx, b, c.Driver.Owner, m, journals)
 		if err != nil {
 			return nil, fmt.Errorf("backend %s: %w", b.Name, err)
 		}
@@ -39,7 +39,7 @@ func newBackends(ctx context.Context, c *config.Config, m *metrics.Metrics) (map
 // Services are the storage services by the backends' names, for tools that look
 // at what a driver has made.
 func Services(ctx context.Context, c *config.Config) (map[string]*contract.Service, error) {
-	backends, err := newBackends(ctx, c, metrics.New())
+	backends, err := newBackends(ctx, c, metrics.New(), nil)
 	out := make(map[string]*contract.Service, len(backends))
 	for name, b := range backends {
 		out[name] = b.Service
@@ -57,7 +57,7 @@ func Types() config.Types {
 	}
 }
 
-func newBackend(ctx context.Context, b config.Backend, owner string, m *metrics.Metrics) (site.Backend, error) {
+func newBackend(ctx context.Context, b config.Backend, owner string, m *metrics.Metrics, journals contract.Journals) (site.Backend, error) {
 	log := klog.FromContext(ctx).WithValues("backend", b.Name)
 	observe := m.Backend(b.Name)
 	parts := contract.Parts{Owner: owner, Observe: observe, Changed: func(what string) func(error) {
@@ -86,7 +86,7 @@ func newBackend(ctx context.Context, b config.Backend, owner string, m *metrics.
 	can, features := provider.Capabilities(), &bucket.Features{}
 	deletions := rate.NewLimiter(rate.Limit(b.DeletionsPerSecond), b.DeletionsPerSecond)
 	return site.Backend{
-		Service: contract.NewService(b.Name, owner, provider),
+		Service: contract.NewService(b.Name, owner, journals, provider),
 		Engine: func(at cosi.Endpoint, key secret.KeyPair, mark string) *bucket.Engine {
 			return bucket.New(bucket.Config{
 				Endpoint: at, Key: key, Owner: mark, HTTP: parts.HTTP, Observe: observe, Features: features, Deletions: deletions,

@@ -30,7 +30,7 @@ type Finding struct {
 // the life of a contract on each. found hears of each outcome as it is known;
 // the error is of a configuration that cannot be tried.
 func Check(ctx context.Context, c *config.Config, try bool, found func(Finding)) error {
-	backends, err := newBackends(ctx, c, metrics.New())
+	backends, err := newBackends(ctx, c, metrics.New(), nil)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -224,11 +225,14 @@ type inside struct {
 // open puts it together, for a process whose socket is in dir. taken is called
 // whenever the process has got the right to change things from another.
 func open(ctx context.Context, c *config.Config, current *live, m *metrics.Metrics, dir string, taken func()) (*inside, error) {
-	backends, err := newBackends(ctx, c, m)
+	in, complete := &inside{}, make(chan struct{})
+	backends, err := newBackends(ctx, c, m, func(ctx context.Context) ([]string, error) {
+		have, err := in.records.Identities(ctx)
+		return slices.Concat(have, c.Driver.TakesOver), err
+	})
 	if err != nil {
 		return nil, err
 	}
-	in, complete := &inside{}, make(chan struct{})
 	in.journal, err = openWritable(ctx, c, m, dir, func() {
 		<-complete
 		in.provisioner.TakenOver()

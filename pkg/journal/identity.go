@@ -5,9 +5,9 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
-	"regexp"
 	"slices"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 )
 
@@ -17,13 +17,6 @@ var identityKey = Key{Identity, "journal"}
 type storedIdentity struct {
 	Identities []string `json:"identities"`
 }
-
-const identityBytes = 8
-
-var identity = regexp.MustCompile(`^[0-9a-f]{16}$`)
-
-// IsIdentity reports whether s can be the identity of a journal.
-func IsIdentity(s string) bool { return identity.MatchString(s) }
 
 // Identities are the journal's own, which the contracts that it signs carry, and
 // then those of the journals that [Import] has put into it. None if the journal has
@@ -39,9 +32,13 @@ func (j *Journal) Begin(ctx context.Context) error {
 	if err != nil || len(have) > 0 {
 		return err
 	}
-	var random [identityBytes]byte
+	var random [cosi.IdentityBytes]byte
 	_, _ = rand.Read(random[:]) // it never fails
-	return overtaken(addIdentities(ctx, j.store, []string{hex.EncodeToString(random[:])}))
+	err = addIdentities(ctx, j.store, []string{hex.EncodeToString(random[:])})
+	if fault.Is(err, fault.Mismatch) { // another call has just done so
+		return nil
+	}
+	return err
 }
 
 func readIdentities(ctx context.Context, s Store) (have []string, version uint64, err error) {
@@ -59,7 +56,7 @@ func readIdentities(ctx context.Context, s Store) (have []string, version uint64
 func identitiesOf(e Entry) ([]string, error) {
 	var v storedIdentity
 	err := decode(e, &v)
-	if err == nil && (len(v.Identities) == 0 || slices.ContainsFunc(v.Identities, func(s string) bool { return !IsIdentity(s) })) {
+	if err == nil && (len(v.Identities) == 0 || slices.ContainsFunc(v.Identities, func(s string) bool { return !cosi.IsIdentity(s) })) {
 		err = fault.New(fault.Internal, "journal record %s holds no identity; restore the journal from a backup or remove the record", e.Key)
 	}
 	return v.Identities, err

@@ -140,7 +140,7 @@ func readExport(owner string, r io.Reader) (entries []Entry, identities []string
 	if h.Owner != owner {
 		return nil, nil, bad("it is of the driver with owner mark %q and this one has %q; the buckets carry that mark, so set driver.owner to it", h.Owner, owner)
 	}
-	if slices.ContainsFunc(h.Identities, func(s string) bool { return !IsIdentity(s) }) {
+	if slices.ContainsFunc(h.Identities, func(s string) bool { return !cosi.IsIdentity(s) }) {
 		return nil, nil, bad("its first line names an identity that is none; export again, or take another backup")
 	}
 	identities = h.Identities

@@ -41,7 +41,7 @@ func newBench(t *testing.T, secrets memory.Secrets) *bench {
 		}
 		return err
 	}}
-	s := contract.NewService("main", "cluster", line.Provider())
+	s := contract.NewService("main", "cluster", nil, line.Provider())
 	if _, err := s.EnsureContract(t.Context(), contract.Spec{Name: "team"}); err != nil {
 		t.Fatal(err)
 	}

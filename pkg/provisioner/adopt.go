@@ -2,12 +2,14 @@ package provisioner
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"time"
 
 	"k8s.io/klog/v2"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
@@ -106,7 +108,7 @@ func (p *Provisioner) takeOnAll(ctx context.Context, id cosi.AccountID, grant jo
 				return notThere(bucketID)
 			}
 			err = p.takeOn(ctx, bucketID, terms)
-			if err != nil && !passing(err) && !terms.AdoptBuckets { // whatever is there, it is not ours
+			if err != nil && !passing(err) && !terms.AdoptBuckets && !errors.Is(err, contract.ErrOtherJournal) { // whatever is there, it is not ours
 				err = notThere(bucketID)
 			}
 		}

@@ -223,11 +223,125 @@ func TestFoundInAnotherRegion(t *testing.T) {
 	in(t, memory.Chosen, false, func(w *world, p *process) {
 		w.service.AddRegion("eu-1")
 		w.must("create", func() error { return w.create(p, "data", map[string]string{"region": "eu-1"}) })
+		w.takesOver = w.identities()
 		w.store.lose()
 		p = w.start()
 		w.kind("create elsewhere", w.create(p, "data", map[string]string{"region": "us-east-1"}), fault.Mismatch, "eu-1")
 		w.kind("create again", w.create(p, "data", map[string]string{"region": "eu-1"}), "")
 	})
+}
+
+// identities are those of the world's journal.
+func (w *world) identities() []string {
+	have, err := w.records().Identities(w.ctx())
+	if err != nil {
+		w.fail("%v", err)
+	}
+	return have
+}
+
+// Two clusters with one owner at one service: the second is refused whatever it
+// wants of the first one's contract, and nothing of that changes, until it is told
+// to take over from a journal that is lost.
+func TestTwoClustersWithOneOwner(t *testing.T) {
+	t.Parallel()
+	for _, shared := range []bool{false, true} {
+		for _, last := range []config.OnLastBucket{config.Keep, config.Cancel} {
+			in(t, memory.Repeated, shared, func(w *world, p *process) {
+				w.must("create", func() error { return w.create(p, "data", nil) })
+				var key secret.KeyPair
+				w.must("grant", func() (err error) { key, err = w.grant(p, "ba-1", "data"); return err })
+				mine := w.identities()
+				if len(mine) != 1 {
+					w.fail("the journal has the identities %q, want one", mine)
+				}
+
+				second := newWorld(w.TB, memory.Repeated, shared, 2)
+				second.service = w.service
+				second.terms[team] = config.Terms{Listed: team, Backend: backend, OnLastBucket: last}
+				q := second.start()
+				says := []string{"contract team", "same driver.owner", mine[0], "driver.takesOver"}
+				audit := func() error {
+					_, err := q.AuditContract(w.ctx(), teamID, Audit{Fix: true, Buckets: []cosi.BucketID{{ContractID: teamID, Bucket: "data"}}})
+					return err
+				}
+				for range 2 { // a repeat is refused too
+					w.kind("create by the second", second.create(q, "other", nil), fault.FailedPrecondition, says...)
+					w.kind("create of the same by the second", second.create(q, "data", nil), fault.FailedPrecondition, says...)
+					_, err := second.grant(q, "ba-2", "data")
+					w.kind("grant by the second", err, fault.FailedPrecondition, says...)
+					w.kind("revoke by the second", second.revoke(q, "ba-1"), fault.FailedPrecondition, says...)
+					w.kind("delete by the second", second.delete(q, "data"), fault.FailedPrecondition, says...)
+					w.kind("audit by the second", audit(), fault.FailedPrecondition, says...)
+					_, _, err = q.DescribeContract(w.ctx(), teamID)
+					w.kind("description by the second", err, fault.FailedPrecondition, says...)
+					_ = second.inspect(q)
+					q.Converge(w.ctx(), map[cosi.ContractID]config.Terms{teamID: second.terms[team]}, time.Minute)
+				}
+				if !w.works(key, "data") || w.service.Buckets()["other"] != "" {
+					w.fail("the second cluster has changed something of the first one's")
+				}
+				w.kind("create again", w.create(p, "data", nil), "")
+				w.kind("create another", w.create(w.start(), "more", nil), "")
+
+				second.takesOver = mine
+				w.must("create after the take-over", func() error { return second.create(q, "other", nil) })
+				w.must("create of the same after it", func() error { return second.create(q, "data", nil) })
+				q = second.start() // the setting is there after a restart too
+				w.must("grant after it", func() (err error) { key, err = second.grant(q, "ba-2", "data"); return err })
+				if have, err := q.sites.Find(w.ctx(), teamID); err != nil || !w.works(key, "data") {
+					w.fail("after the take-over: %v, %v", have, err)
+				}
+				w.kind("revoke of the first one's access", second.revoke(q, "ba-1"), "")
+				w.kind("the first goes on", w.create(w.start(), "more", nil), "") // it was not marked again
+			})
+		}
+	}
+}
+
+// A contract from before there were marks is its owner's, and stays without one.
+func TestContractWithoutAJournalsMark(t *testing.T) {
+	t.Parallel()
+	in(t, memory.Chosen, false, func(w *world, p *process) {
+		provider := (&memory.Line{Service: w.service, Step: p.step}).Provider()
+		old := contract.NewService(backend, "cluster", nil, provider)
+		if _, err := old.EnsureContract(w.ctx(), contract.Spec{Name: team}); err != nil {
+			w.fail("%v", err)
+		}
+		w.must("create", func() error { return w.create(p, "data", nil) })
+		second := newWorld(w.TB, memory.Chosen, false, 2)
+		second.service = w.service
+		w.must("create", func() error { return second.create(second.start(), "other", nil) })
+		if have, err := provider.GetContract(w.ctx(), team); err != nil || have.Journal != "" {
+			w.fail("it has the mark %q, %v", have.Journal, err)
+		}
+	})
+}
+
+// Two drivers of one journal that sign their first contracts at once have one
+// identity.
+func TestIdentityIsGivenOnce(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, memory.Chosen, false, seed)
+			w.terms["other"] = config.Terms{Listed: "other", Backend: backend, OnLastBucket: config.Keep}
+			p := w.start()
+			for _, err := range w.together(
+				func() error { return w.create(p, "data", nil) },
+				func() error { return w.create(p, "more", map[string]string{"contract": "other"}) },
+			) {
+				if err != nil {
+					w.fail("%v", err)
+				}
+			}
+			w.must("create", func() error { return w.create(p, "data", nil) })
+			w.must("create", func() error { return w.create(p, "more", map[string]string{"contract": "other"}) })
+			if have := w.identities(); len(have) != 1 {
+				w.fail("the journal has the identities %q", have)
+			}
+		})
+	}
 }
 
 // After the loss of a journal an access to a bucket of the driver's is granted,
@@ -237,6 +351,7 @@ func TestGrantAfterALostJournal(t *testing.T) {
 	in(t, memory.Once, false, func(w *world, p *process) {
 		w.must("create", func() error { return w.create(p, "data", nil) })
 		w.service.MakeBucket("by-hand", team, "us-east-1")
+		w.takesOver = w.identities()
 		w.store.lose()
 		p = w.start()
 		key, err := w.grant(p, "ba-1", "data")

@@ -47,6 +47,8 @@ type world struct {
 	sched   *scheduler
 	drivers []*process
 	trace   []string
+
+	takesOver []string // the setting driver.takesOver
 }
 
 const (
@@ -83,15 +85,19 @@ func (w *world) start() *process {
 	p := &process{w: w, name: "driver" + strconv.Itoa(len(w.drivers)+1)}
 	line := &memory.Line{Service: w.service, Step: p.step}
 	client := &http.Client{Transport: line.Transport()}
+	records := journal.New(&memoryLine{w.store, p})
 	p.Provisioner = New(Config{
 		Backends: map[string]site.Backend{backend: {
-			Service: contract.NewService(backend, "cluster", line.Provider()),
+			Service: contract.NewService(backend, "cluster", func(ctx context.Context) ([]string, error) {
+				have, err := records.Identities(ctx)
+				return slices.Concat(have, w.takesOver), err
+			}, line.Provider()),
 			Engine: func(at cosi.Endpoint, key secret.KeyPair, mark string) *bucket.Engine {
 				return bucket.New(bucket.Config{Endpoint: at, Key: key, Owner: mark, HTTP: client, Observe: func(string, error) {}})
 			},
 		}},
 		Terms:    func(name string) (config.Terms, bool) { t, ok := w.terms[name]; return t, ok },
-		Journal:  journal.New(&memoryLine{w.store, p}),
+		Journal:  records,
 		Writer:   &turn{w.writer, p},
 		Recorder: silent{},
 	})

@@ -262,10 +262,13 @@ func (s *Sites) ensure(ctx context.Context, service *contract.Service, id cosi.C
 	ensured := s.ensured[id]
 	s.mu.Unlock()
 	if ensured {
-		have, err := service.GetContract(ctx, id.Contract)
+		have, err := service.Signed(ctx, id.Contract)
 		if !fault.Is(err, fault.NotFound) {
 			return have, err
 		}
+	}
+	if err := s.Journal.Begin(ctx); err != nil {
+		return contract.Contract{}, err
 	}
 	have, err := service.EnsureContract(ctx, Spec(id, terms))
 	if fault.Is(err, fault.InvalidArgument) || fault.Is(err, fault.Unsupported) {
@@ -373,6 +376,10 @@ func (s *Sites) explain(ctx context.Context, site *Site, refusal error) (again b
 		s.Forget(site.ID)
 		return true, gone(site.ID)
 	}
+	if errors.Is(err, contract.ErrOtherJournal) {
+		s.Forget(site.ID)
+		return false, err
+	}
 	if err != nil {
 		return false, refusal
 	}
@@ -447,7 +454,10 @@ func (s *Sites) Cancel(ctx context.Context, id cosi.ContractID) error {
 		return absentIsNil(err)
 	}
 	s.Forget(id)
-	if _, err = backend.Signed(ctx, id.Contract); err == nil {
+	if _, err = backend.Signed(ctx, id.Contract); errors.Is(err, contract.ErrOtherJournal) {
+		return s.Journal.Delete(ctx, record) // it was never this driver's
+	}
+	if err == nil {
 		err = backend.DeleteContract(ctx, id.Contract)
 	}
 	if err = absentIsNil(err); err != nil {

@@ -359,7 +359,7 @@ func TestRGWTerms(t *testing.T) {
 	if err := e.engine.Create(e.Context(), label("b"), params.Bucket{Contract: e.name}); err == nil {
 		e.Error("a bucket under a contract for none")
 	}
-	_, err = contract.NewService("ceph", owner, e.provider).EnsureContract(e.Context(), contract.Spec{Name: e.name, Owner: owner, Region: "elsewhere"})
+	_, err = contract.NewService("ceph", owner, nil, e.provider).EnsureContract(e.Context(), contract.Spec{Name: e.name, Owner: owner, Region: "elsewhere"})
 	e.kind("a region that the gateway is not in", err, fault.InvalidArgument)
 }
 

@@ -14,6 +14,7 @@ package contractapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -109,8 +110,50 @@ func (p *Provider) Check(ctx context.Context) error {
 	return contract.Reach(ctx, p.HTTP, endpoints)
 }
 
-// EnsureContract implements contract.Provider.
+// EnsureContract implements contract.Provider. The journal's mark is a label, and
+// the labels that are put take the place of all there were: so a contract is read
+// first, and none that is signed meanwhile is written over. A service without
+// labels has no such mark.
 func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (contract.Contract, error) {
+	if len(spec.Journals) == 0 {
+		return p.put(ctx, spec, nil)
+	}
+	have, err := p.GetContract(ctx, spec.Name)
+	if fault.Is(err, fault.NotFound) {
+		have, err = p.sign(ctx, spec)
+		if !overtaken(err) {
+			return have, err
+		}
+		have, err = p.GetContract(ctx, spec.Name)
+	}
+	if err == nil {
+		err = spec.Found(have.Owner, have.Journal)
+	}
+	if err != nil {
+		return contract.Contract{}, err
+	}
+	return p.put(ctx, spec, nil)
+}
+
+// sign puts a contract that is not there.
+func (p *Provider) sign(ctx context.Context, spec contract.Spec) (contract.Contract, error) {
+	absent := &api.PutContractParams{IfNoneMatch: optional("*")}
+	have, err := p.put(ctx, spec, absent)
+	if fault.Is(err, fault.Unsupported) && len(spec.Labels) == 0 {
+		spec.Journals = nil
+		return p.put(ctx, spec, absent)
+	}
+	return have, err
+}
+
+// overtaken reports whether a contract is there that was not: of another driver, or
+// of a try whose answer was lost.
+func overtaken(err error) bool {
+	var problem *Problem
+	return errors.As(err, &problem) && problem.Code == api.PreconditionFailed
+}
+
+func (p *Provider) put(ctx context.Context, spec contract.Spec, params *api.PutContractParams) (contract.Contract, error) {
 	desired := api.ContractSpecDesiredStateActive
 	if spec.Suspend {
 		desired = api.ContractSpecDesiredStateSuspended
@@ -123,11 +166,18 @@ func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (cont
 		DesiredState: &desired,
 		Quota:        &api.Quota{MaxBuckets: spec.Quota.MaxBuckets, MaxKeys: spec.Quota.MaxKeys, MaxBytes: spec.Quota.MaxBytes, MaxObjects: spec.Quota.MaxObjects},
 	}
-	if len(spec.Labels) > 0 {
-		body.Labels = &spec.Labels
+	labels := maps.Clone(spec.Labels)
+	if mark := spec.Journal(); mark != "" {
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels[cosi.JournalTag] = mark
+	}
+	if len(labels) > 0 {
+		body.Labels = &labels
 	}
 	return p.contract(ctx, "PutContract", spec.Name, func(ctx context.Context) (*http.Response, error) {
-		return p.client.PutContract(ctx, spec.Name, nil, body)
+		return p.client.PutContract(ctx, spec.Name, params, body)
 	})
 }
 
@@ -146,7 +196,8 @@ func (p *Provider) CompareContract(ctx context.Context, spec contract.Spec) (con
 	if err != nil {
 		return have, nil, err
 	}
-	quota := value(c.Spec.Quota)
+	quota, labels := value(c.Spec.Quota), maps.Clone(value(c.Spec.Labels))
+	delete(labels, cosi.JournalTag)
 	var differing []string
 	for _, term := range []struct {
 		name    string
@@ -156,7 +207,7 @@ func (p *Provider) CompareContract(ctx context.Context, spec contract.Spec) (con
 		{"plan", spec.Plan != "" && value(c.Spec.Plan) != spec.Plan},
 		{"quota", !sameBound(quota.MaxBuckets, spec.Quota.MaxBuckets) || !sameBound(quota.MaxKeys, spec.Quota.MaxKeys) ||
 			!sameBound(quota.MaxBytes, spec.Quota.MaxBytes) || !sameBound(quota.MaxObjects, spec.Quota.MaxObjects)},
-		{"labels", !maps.Equal(value(c.Spec.Labels), spec.Labels)},
+		{"labels", !maps.Equal(labels, spec.Labels)},
 		{"suspend", (value(c.Spec.DesiredState) == api.ContractSpecDesiredStateSuspended) != spec.Suspend},
 	} {
 		if term.differs {
@@ -191,6 +242,7 @@ func (p *Provider) contractInto(ctx context.Context, c *api.Contract, operation,
 	return contract.Contract{
 		Name:       c.Name,
 		Owner:      c.Spec.Owner,
+		Journal:    value(c.Spec.Labels)[cosi.JournalTag],
 		State:      state,
 		Message:    p.said(value(c.Message)),
 		Endpoints:  endpoints,

@@ -189,7 +189,7 @@ func TestProblemCodes(t *testing.T) {
 		"contract-not-active":     {409, fault.FailedPrecondition, 1},
 		"limit-exceeded":          {409, fault.LimitExceeded, 1},
 		"secret-delivered":        {410, fault.Mismatch, 1},
-		"precondition-failed":     {412, fault.Unavailable, tries}, // somebody else was faster; the next try sees the new state
+		"precondition-failed":     {412, fault.Unavailable, 1}, // another was faster; the next call sees the new state
 		"unsupported":             {422, fault.Unsupported, 1},
 		"rate-limited":            {429, fault.RateLimited, tries},
 		"unavailable":             {503, fault.Unavailable, tries},
@@ -603,6 +603,75 @@ func TestEnsureContractBody(t *testing.T) {
 			}
 			s.asked("PUT /v1/contracts/team-a")
 			sameJSON(t, s.seen()[0].body, c.body)
+		})
+	}
+}
+
+// The journal's mark is a label: a contract is signed with it unless another was
+// faster, and keeps the one that it has.
+func TestJournalsMark(t *testing.T) {
+	t.Parallel()
+	const mine, others, path = "00112233445566ff", "ff00112233445566", " /v1/contracts/team-a"
+	label := func(mark string) string { return `"contract-cosi-driver/journal":"` + mark + `"` }
+	contractWith := func(labels string) string {
+		return strings.Replace(contractJSON("active"), `"owner":"cluster-1"`, `"owner":"cluster-1","labels":{`+labels+`}`, 1)
+	}
+	type step struct {
+		status int
+		body   string // of an answer, or a problem's code
+	}
+	none := step{404, "contract-not-found"}
+	for name, c := range map[string]struct {
+		labels map[string]string
+		steps  []step
+		asked  []string
+		put    []string // the labels of each PUT, behind its If-None-Match
+		kind   fault.Kind
+		mark   string
+	}{
+		"signed":            {nil, []step{none, {201, contractWith(label(mine))}}, []string{"GET", "PUT"}, []string{"*" + label(mine)}, "", mine},
+		"there":             {nil, []step{{200, contractWith(label(mine))}, {200, contractWith(label(mine))}}, []string{"GET", "PUT"}, []string{label(mine)}, "", mine},
+		"there, of before":  {nil, []step{{200, contractWith("")}, {200, contractWith("")}}, []string{"GET", "PUT"}, []string{""}, "", ""},
+		"there, of another": {nil, []step{{200, contractWith(label(others))}}, []string{"GET"}, nil, fault.FailedPrecondition, ""},
+		"another is faster": {nil, []step{none, {412, "precondition-failed"}, {200, contractWith(label(others))}}, []string{"GET", "PUT", "GET"}, []string{"*" + label(mine)}, fault.FailedPrecondition, ""},
+		"an answer was lost": {nil, []step{none, {412, "precondition-failed"}, {200, contractWith(label(mine))}, {200, contractWith(label(mine))}},
+			[]string{"GET", "PUT", "GET", "PUT"}, []string{"*" + label(mine), label(mine)}, "", mine},
+		"no labels at the service": {nil, []step{none, {422, "unsupported"}, {201, contractWith("")}}, []string{"GET", "PUT", "PUT"}, []string{"*" + label(mine), "*"}, "", ""},
+		"labels that it has not":   {map[string]string{"cost": "42"}, []step{none, {422, "unsupported"}}, []string{"GET", "PUT"}, []string{"*" + label(mine) + `,"cost":"42"`}, fault.Unsupported, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var absent []string
+			s, p := play(t, func(w http.ResponseWriter, r *http.Request, before int) {
+				if r.Method == http.MethodPut {
+					absent = append(absent, r.Header.Get("If-None-Match"))
+				}
+				if step := c.steps[before]; step.status < 300 {
+					write(w, step.status, step.body)
+				} else {
+					problem(w, step.status, step.body, before)
+				}
+			})
+			have, err := p.EnsureContract(bounded(t), contract.Spec{Name: "team-a", Owner: "cluster-1", Journals: []string{mine}, Labels: c.labels})
+			if !fault.Is(err, c.kind) || have.Journal != c.mark {
+				t.Errorf("%+v, %v, want %q and the mark %q", have, err, c.kind, c.mark)
+			}
+			var want, put []string
+			for _, method := range c.asked {
+				want = append(want, method+path)
+			}
+			s.asked(want...)
+			for _, r := range s.seen() {
+				if r.method != http.MethodPut {
+					continue
+				}
+				_, rest, _ := strings.Cut(r.body, `"labels":{`)
+				labels, _, _ := strings.Cut(rest, "}")
+				put = append(put, absent[len(put)]+labels)
+			}
+			if !slices.Equal(put, c.put) {
+				t.Errorf("labels put: %q, want %q", put, c.put)
+			}
 		})
 	}
 }

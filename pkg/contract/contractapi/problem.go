@@ -52,6 +52,7 @@ func (p *Provider) problemOf(answer *http.Response, text []byte) error {
 	switch {
 	case known:
 		f = fault.Wrap(kind, &problem, "%s", problem.sentence(p.said))
+		f.Final = problem.Code == api.PreconditionFailed
 	case answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden:
 		f = fault.New(fault.PermissionDenied, "the contract service refused the driver's token (HTTP %d); check the backend's tokenFile", answer.StatusCode)
 	case answer.StatusCode == http.StatusTooManyRequests:

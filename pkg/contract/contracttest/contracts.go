@@ -2,6 +2,7 @@ package contracttest
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
@@ -64,7 +65,7 @@ func testEnsureTwice(e *env) {
 
 func testOtherOwner(e *env) {
 	t := e.sign()
-	_, err := contract.NewService("test", "another-driver", e.bare).EnsureContract(e.Context(), contract.Spec{Name: t.Name})
+	_, err := contract.NewService("test", "another-driver", nil, e.bare).EnsureContract(e.Context(), contract.Spec{Name: t.Name})
 	e.kind("ensure with another owner", err, fault.Conflict)
 	got, err := e.Provider.GetContract(e.Context(), t.Name)
 	e.must(err)
@@ -72,6 +73,47 @@ func testOtherOwner(e *env) {
 		e.Errorf("contract %+v has changed", got)
 	}
 	e.allowed("the contract's key", t.engine.Create(e.Context(), t.bucketName(), params.Bucket{Contract: t.Name}))
+}
+
+// A contract keeps the mark of the journal that signed it, or stays without one, and
+// another journal's driver is refused unless it has taken over from that one.
+func testOtherJournal(e *env) {
+	t := e.sign()
+	as := func(identities ...string) *contract.Service {
+		return contract.NewService("test", Owner, journals(identities...), e.bare)
+	}
+	for range 2 {
+		_, err := as(otherJournal).EnsureContract(e.Context(), contract.Spec{Name: t.Name, Display: "another name"})
+		e.kind("ensure with another journal", err, fault.FailedPrecondition)
+		_, err = as(otherJournal).Signed(e.Context(), t.Name)
+		if e.kind("look with another journal", err, fault.FailedPrecondition); !errors.Is(err, contract.ErrOtherJournal) {
+			e.Errorf("look with another journal: %v", err)
+		}
+	}
+	for _, s := range []*contract.Service{as(otherJournal, ownJournal), as(ownJournal)} {
+		got, err := s.EnsureContract(e.Context(), contract.Spec{Name: t.Name, Display: "another name"})
+		e.must(err)
+		read, err := s.Signed(e.Context(), t.Name)
+		e.must(err)
+		if got.Journal != ownJournal || read.Journal != ownJournal {
+			e.Errorf("the journal's mark is %q and %q, want %q", got.Journal, read.Journal, ownJournal)
+		}
+		_, differing, err := s.CompareContract(e.Context(), contract.Spec{Name: t.Name, Display: "another name"})
+		if e.must(err); len(differing) > 0 {
+			e.Errorf("it differs in %q", differing)
+		}
+	}
+	e.allowed("the contract's key", t.engine.Create(e.Context(), t.bucketName(), params.Bucket{Contract: t.Name}))
+
+	name := label("t")
+	e.Cleanup(func() { t.cancel(name) })
+	for _, s := range []*contract.Service{contract.NewService("test", Owner, nil, e.bare), as(ownJournal), as(otherJournal)} {
+		_, err := s.EnsureContract(e.Context(), contract.Spec{Name: name})
+		e.must(err)
+		if got, err := s.Signed(e.Context(), name); err != nil || got.Journal != "" {
+			e.Errorf("a contract of before has the journal's mark %q, %v", got.Journal, err)
+		}
+	}
 }
 
 // bucketName is one that is deleted with the test.

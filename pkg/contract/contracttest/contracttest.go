@@ -68,6 +68,7 @@ type Harness struct {
 var tests = map[string]func(*env){
 	"EnsureTwice":       testEnsureTwice,
 	"OtherOwner":        testOtherOwner,
+	"OtherJournal":      testOtherJournal,
 	"Unknown":           testUnknown,
 	"Pending":           testPending,
 	"Suspend":           testSuspend,
@@ -165,7 +166,14 @@ type env struct {
 func (e *env) open(open func(*testing.T) Service) {
 	e.Service = open(e.T)
 	e.bare = e.Provider
-	e.Provider = contract.NewService("test", Owner, e.bare)
+	e.Provider = contract.NewService("test", Owner, journals(ownJournal), e.bare)
+}
+
+// The identities of the journals of two drivers with one owner.
+const ownJournal, otherJournal = "00112233445566ff", "ff66554433221100"
+
+func journals(identities ...string) contract.Journals {
+	return func(context.Context) ([]string, error) { return identities, nil }
 }
 
 // patience bounds what a service may take its time for.

@@ -116,6 +116,7 @@ func (p *Provider) Check(ctx context.Context) error {
 // The tags of a user that the driver has made.
 const (
 	ownerTag   = cosi.OwnerTag
+	journalTag = cosi.JournalTag
 	displayTag = "contract-cosi-driver/name"
 )
 
@@ -181,45 +182,54 @@ func (p *Provider) makeUser(ctx context.Context, name, slot string, tags map[str
 // contract's user; one that the terms no longer have stays, as it may by now be
 // somebody else's.
 func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (contract.Contract, error) {
-	tags := maps.Clone(spec.Labels)
-	if tags == nil {
-		tags = map[string]string{}
-	}
-	tags[ownerTag] = spec.Owner
-	if spec.Display != "" {
-		tags[displayTag] = spec.Display
-	}
 	user, err := p.user(ctx, spec.Name, cosi.ContractSlot)
 	if fault.Is(err, fault.NotFound) {
 		var existed bool
-		user, existed, err = p.makeUser(ctx, spec.Name, cosi.ContractSlot, tags)
+		user, existed, err = p.makeUser(ctx, spec.Name, cosi.ContractSlot, tagsOf(spec))
 		if err == nil && !existed {
-			return p.contractOf(spec.Name, spec.Owner, spec.Region), nil
+			return p.contractOf(spec.Name, spec.Owner, spec.Journal(), spec.Region), nil
 		}
 	}
 	if err != nil {
 		return contract.Contract{}, err
 	}
 	if p.OwnAccounts {
-		return p.contractOf(spec.Name, spec.Owner, spec.Region), nil
+		return p.contractOf(spec.Name, spec.Owner, "", spec.Region), nil
 	}
 	have := tagMap(user.Tags)
-	if have[ownerTag] != spec.Owner {
-		return contract.Contract{}, contract.OtherOwner()
+	if err := spec.Found(have[ownerTag], have[journalTag]); err != nil {
+		return contract.Contract{}, err
 	}
+	tags := tagsOf(spec)
 	maps.DeleteFunc(tags, func(k, v string) bool { return have[k] == v })
 	if len(tags) > 0 {
 		if _, err := try(ctx, p, "TagUser", spec.Name, true, p.iam.TagUser, &iam.TagUserInput{UserName: user.UserName, Tags: tagList(tags)}); err != nil {
 			return contract.Contract{}, err
 		}
 	}
-	return p.contractOf(spec.Name, spec.Owner, spec.Region), nil
+	return p.contractOf(spec.Name, spec.Owner, spec.Journal(), spec.Region), nil
+}
+
+// tagsOf are those of a contract's user.
+func tagsOf(spec contract.Spec) map[string]string {
+	tags := maps.Clone(spec.Labels)
+	if tags == nil {
+		tags = map[string]string{}
+	}
+	tags[ownerTag] = spec.Owner
+	if mark := spec.Journal(); mark != "" {
+		tags[journalTag] = mark
+	}
+	if spec.Display != "" {
+		tags[displayTag] = spec.Display
+	}
+	return tags
 }
 
 // contractOf is an active contract, as a part of an account always is. Its own
 // region, if it has one, is the first.
-func (p *Provider) contractOf(name, owner, region string) contract.Contract {
-	return contract.Contract{Name: name, Owner: owner, State: contract.StateActive, Endpoints: contract.From(region, p.Endpoints)}
+func (p *Provider) contractOf(name, owner, journal, region string) contract.Contract {
+	return contract.Contract{Name: name, Owner: owner, Journal: journal, State: contract.StateActive, Endpoints: contract.From(region, p.Endpoints)}
 }
 
 // GetContract implements contract.Provider.
@@ -228,7 +238,8 @@ func (p *Provider) GetContract(ctx context.Context, name string) (contract.Contr
 	if err != nil {
 		return contract.Contract{}, err
 	}
-	return p.contractOf(name, tagMap(user.Tags)[ownerTag], ""), nil
+	tags := tagMap(user.Tags)
+	return p.contractOf(name, tags[ownerTag], tags[journalTag], ""), nil
 }
 
 // DeleteContract implements contract.Provider.

@@ -155,8 +155,10 @@ func (p *provider) Check(ctx context.Context) error {
 // EnsureContract implements contract.Provider.
 func (p *provider) EnsureContract(ctx context.Context, spec contract.Spec) (out contract.Contract, err error) {
 	err = p.call(ctx, "EnsureContract", func() error {
-		if have, ok := p.contracts[spec.Name]; ok && have.Owner != spec.Owner {
-			return contract.OtherOwner()
+		if have, ok := p.contracts[spec.Name]; ok {
+			if err := spec.Found(have.Owner, have.Journal()); err != nil {
+				return err
+			}
 		}
 		p.contracts[spec.Name] = spec
 		out, err = p.get(spec.Name)
@@ -170,7 +172,7 @@ func (s *Service) get(name string) (contract.Contract, error) {
 	if !ok {
 		return contract.Contract{}, fault.New(fault.NotFound, "there is no such contract")
 	}
-	c := contract.Contract{Name: name, Owner: spec.Owner, State: contract.StateActive, Endpoints: s.endpoints()}
+	c := contract.Contract{Name: name, Owner: spec.Owner, Journal: spec.Journal(), State: contract.StateActive, Endpoints: s.endpoints()}
 	slices.SortStableFunc(c.Endpoints, func(a, b cosi.Endpoint) int {
 		if a.Region == spec.Region && b.Region != spec.Region {
 			return -1

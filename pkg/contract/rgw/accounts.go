@@ -110,12 +110,12 @@ func accountName(spec contract.Spec) string {
 		// The gateway takes no name with one of these. A mark is escaped.
 		shown += " " + strings.NewReplacer("$", "_", ":", "_").Replace(spec.Display)
 	}
-	return displayName(shown, mark{spec.Owner, spec.Region})
+	return displayName(shown, markFor(spec))
 }
 
 // EnsureContract implements contract.Provider.
 func (p *Accounts) EnsureContract(ctx context.Context, spec contract.Spec) (contract.Contract, error) {
-	if err := p.ensure(ctx, spec); err != nil {
+	if err := p.ensure(ctx, &spec); err != nil {
 		return contract.Contract{}, err
 	}
 	within, err := p.account(ctx, spec.Name)
@@ -125,12 +125,12 @@ func (p *Accounts) EnsureContract(ctx context.Context, spec contract.Spec) (cont
 	if err != nil {
 		return contract.Contract{}, err
 	}
-	return contractOf(spec.Name, mark{spec.Owner, spec.Region}, false, p.endpoints), nil
+	return contractOf(spec.Name, markFor(spec), false, p.endpoints), nil
 }
 
 // ensure makes the account and its root user, or brings them to spec.
-func (p *Accounts) ensure(ctx context.Context, spec contract.Spec) error {
-	id, want := accountID(spec.Name), url.Values{"name": {accountName(spec)}}
+func (p *Accounts) ensure(ctx context.Context, spec *contract.Spec) error {
+	id, want := accountID(spec.Name), url.Values{"name": {accountName(*spec)}}
 	bound := int64(0)
 	if n := spec.Quota.MaxBuckets; n != nil {
 		bound = min(maxBuckets(*n), math.MaxInt32) // the gateway cuts what is longer
@@ -148,10 +148,14 @@ func (p *Accounts) ensure(ctx context.Context, spec contract.Spec) error {
 	if err != nil {
 		return err
 	}
-	if !strings.HasPrefix(have.Name, spec.Name+" ") || markOf(have.Name).owner != spec.Owner {
-		return fault.In(contract.OtherOwner(), "account %s", id)
+	m := markOf(have.Name)
+	if !strings.HasPrefix(have.Name, spec.Name+" ") {
+		m = mark{}
 	}
-	if have.Name != accountName(spec) || spec.Quota.MaxBuckets != nil && have.MaxBuckets != bound {
+	if err := spec.Found(m.owner, m.journal); err != nil {
+		return fault.In(err, "account %s", id)
+	}
+	if want.Set("name", accountName(*spec)); have.Name != want.Get("name") || spec.Quota.MaxBuckets != nil && have.MaxBuckets != bound {
 		if err := p.calls.modifyAccount(ctx, id, want); err != nil {
 			return err
 		}

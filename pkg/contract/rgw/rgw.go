@@ -122,7 +122,9 @@ func usersOf(name string) string { return tenantPrefix + strings.ReplaceAll(name
 func userID(name, slot string) string { return usersOf(name) + slot }
 
 // mark is what the driver keeps with a user, at the end of its display name.
-type mark struct{ owner, region string }
+type mark struct{ owner, region, journal string }
+
+func markFor(spec contract.Spec) mark { return mark{spec.Owner, spec.Region, spec.Journal()} }
 
 const markBegins, markEnds = " [contract-cosi-driver ", "]"
 
@@ -131,6 +133,9 @@ func displayName(shown string, m mark) string {
 	fields := url.Values{"owner": {m.owner}}
 	if m.region != "" {
 		fields.Set("region", m.region)
+	}
+	if m.journal != "" {
+		fields.Set("journal", m.journal)
 	}
 	return shown + markBegins + fields.Encode() + markEnds
 }
@@ -143,40 +148,40 @@ func markOf(displayName string) mark {
 		return mark{}
 	}
 	fields, _ := url.ParseQuery(strings.TrimSuffix(displayName[i+len(markBegins):], markEnds))
-	return mark{owner: fields.Get("owner"), region: fields.Get("region")}
+	return mark{owner: fields.Get("owner"), region: fields.Get("region"), journal: fields.Get("journal")}
 }
 
 // EnsureContract implements contract.Provider.
 func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (contract.Contract, error) {
-	if err := p.ensure(ctx, spec); err != nil {
+	if err := p.ensure(ctx, &spec); err != nil {
 		return contract.Contract{}, err
 	}
-	return contractOf(spec.Name, mark{spec.Owner, spec.Region}, spec.Suspend, p.endpoints), nil
+	return contractOf(spec.Name, markFor(spec), spec.Suspend, p.endpoints), nil
 }
 
 // contractOf is a contract as its mark shows it. Its own region comes first.
 func contractOf(name string, m mark, suspended bool, endpoints []cosi.Endpoint) contract.Contract {
-	c := contract.Contract{Name: name, Owner: m.owner, State: contract.StateActive, Endpoints: contract.From(m.region, endpoints)}
+	c := contract.Contract{Name: name, Owner: m.owner, Journal: m.journal, State: contract.StateActive, Endpoints: contract.From(m.region, endpoints)}
 	if suspended {
 		c.State = contract.StateSuspended
 	}
 	return c
 }
 
-func (p *Provider) ensure(ctx context.Context, spec contract.Spec) error {
+func (p *Provider) ensure(ctx context.Context, spec *contract.Spec) error {
 	uid := userID(spec.Name, cosi.ContractSlot)
-	want := attributes(spec)
 	have, err := p.calls.getUser(ctx, uid)
 	if fault.Is(err, fault.NotFound) {
-		if have, err = p.calls.createUser(ctx, uid, "", want); fault.Is(err, fault.Conflict) { // by an attempt whose answer was lost
+		if have, err = p.calls.createUser(ctx, uid, "", attributes(*spec)); fault.Is(err, fault.Conflict) { // by an attempt whose answer was lost
 			have, err = p.calls.getUser(ctx, uid)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	if markOf(have.DisplayName).owner != spec.Owner {
-		return contract.OtherOwner()
+	m := markOf(have.DisplayName)
+	if err := spec.Found(m.owner, m.journal); err != nil {
+		return err
 	}
 	// The contract's user is suspended first and resumed last: so no key is
 	// issued meanwhile, and one that is not suspended has been resumed wholly.
@@ -185,12 +190,12 @@ func (p *Provider) ensure(ctx context.Context, spec contract.Spec) error {
 			return err
 		}
 	}
-	if have.differsFrom(spec) {
-		if err := p.calls.modifyUser(ctx, uid, want); err != nil {
+	if have.differsFrom(*spec) {
+		if err := p.calls.modifyUser(ctx, uid, attributes(*spec)); err != nil {
 			return err
 		}
 	}
-	if bounds := quotaOf(spec); have.Quota.Enabled != bounds.Enabled || bounds.Enabled && have.Quota != bounds {
+	if bounds := quotaOf(*spec); have.Quota.Enabled != bounds.Enabled || bounds.Enabled && have.Quota != bounds {
 		if err := p.calls.setQuota(ctx, uid, bounds); err != nil {
 			return err
 		}
@@ -211,7 +216,7 @@ func attributes(spec contract.Spec) url.Values {
 	if shown == "" {
 		shown = spec.Name
 	}
-	out := url.Values{"display-name": {displayName(shown, mark{spec.Owner, spec.Region})}, "suspended": {strconv.FormatBool(spec.Suspend)}}
+	out := url.Values{"display-name": {displayName(shown, markFor(spec))}, "suspended": {strconv.FormatBool(spec.Suspend)}}
 	if n := spec.Quota.MaxBuckets; n != nil {
 		out.Set("max-buckets", strconv.FormatInt(maxBuckets(*n), 10))
 	}

@@ -273,11 +273,11 @@ func TestSuspendedMeanwhile(t *testing.T) {
 }
 
 func FuzzMark(f *testing.F) {
-	f.Add("Team A", "cluster", "eu")
-	f.Add(" [contract-cosi-driver owner=x]", "a]b [contract-cosi-driver owner=", "")
-	f.Add("", "ä%+ &", "=")
-	f.Fuzz(func(t *testing.T, shown, owner, region string) {
-		want := mark{owner, region}
+	f.Add("Team A", "cluster", "eu", "00112233445566ff")
+	f.Add(" [contract-cosi-driver owner=x]", "a]b [contract-cosi-driver owner=", "", "")
+	f.Add("", "ä%+ &", "=", "&journal=")
+	f.Fuzz(func(t *testing.T, shown, owner, region, journal string) {
+		want := mark{owner, region, journal}
 		if got := markOf(displayName(shown, want)); got != want {
 			t.Errorf("%+v with %q comes back as %+v", want, shown, got)
 		}

@@ -22,6 +22,7 @@ import (
 //
 //	<contract>.<owner>        a contract, with a hash of its owner's mark
 //	<contract>.<slot>.<key>   a key of one of its slots
+//	<contract>._journal.<id>  the mark of the journal that signed it
 //
 // Contracts, slots and keys are DNS labels, which have no dots. Accounts with
 // other names are other people's.
@@ -55,13 +56,29 @@ func (a account) isContract(name string) bool {
 // slot is the slot that the account is a key of, "" if it is none of the
 // contract's.
 func (a account) slot(contract string) string {
-	if parts := a.parts(); len(parts) == 3 && parts[0] == contract {
+	if parts := a.parts(); len(parts) == 3 && parts[0] == contract && parts[1] != journalSlot {
 		return parts[1]
 	}
 	if a.isContract(contract) && a.Role == makesBuckets {
 		return cosi.ContractSlot
 	}
 	return ""
+}
+
+// journalSlot stands where keys have their slot. An earlier build of the driver
+// takes the account for a key that nothing is known of.
+const journalSlot = "_journal"
+
+// markOf is the journal that signed a contract, "" if the contract has no such
+// mark. Of two that did so at once it is the one that is first by name.
+func markOf(all []account, contract string) string {
+	first := ""
+	for _, a := range all {
+		if id, ok := strings.CutPrefix(a.Access, keyAccount(contract, journalSlot, "")); ok && (first == "" || id < first) {
+			first = id
+		}
+	}
+	return first
 }
 
 const ownerBytes = 8

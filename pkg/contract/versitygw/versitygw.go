@@ -114,7 +114,7 @@ func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (cont
 	}
 	have, err := find(all, spec.Name)
 	if fault.Is(err, fault.NotFound) {
-		if have, err = p.sign(ctx, spec.Name, wanted); err != nil {
+		if have, all, err = p.sign(ctx, spec.Name, wanted, spec.Journal()); err != nil {
 			return contract.Contract{}, err
 		}
 	}
@@ -124,21 +124,30 @@ func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (cont
 	if have.Access != wanted {
 		return contract.Contract{}, contract.OtherOwner()
 	}
-	c := p.contractOf(spec.Name, have)
+	c := p.contractOf(spec.Name, have, all)
+	if err := spec.Found(spec.Owner, c.Journal); err != nil {
+		return contract.Contract{}, err
+	}
 	c.Owner = spec.Owner
 	return c, nil
 }
 
-// sign makes a contract's account. Where two drivers do so at once, both look
-// who else is there, and all but one give way.
-func (p *Provider) sign(ctx context.Context, name, access string) (account, error) {
-	err := p.create(ctx, access, secret.New(rand.Text()+rand.Text()), mayNothing) // its key is issued later
-	if err != nil && signed.Code(err) != "XAdminUserExists" {
-		return account{}, err
+// sign makes a contract's account, after its journal's mark: a contract that is
+// seen without one has none. Where two drivers do so at once, both look who else is
+// there, and all but one give way.
+func (p *Provider) sign(ctx context.Context, name, access, journal string) (have account, all []account, err error) {
+	made, mark := []string{access}, keyAccount(name, journalSlot, journal)
+	if journal != "" {
+		made = []string{mark, access}
 	}
-	all, err := p.accounts(ctx)
-	if err != nil {
-		return account{}, err
+	for _, access := range made {
+		err := p.create(ctx, access, secret.New(rand.Text()+rand.Text()), mayNothing) // a contract's key is issued later
+		if err != nil && signed.Code(err) != "XAdminUserExists" {
+			return account{}, nil, err
+		}
+	}
+	if all, err = p.accounts(ctx); err != nil {
+		return account{}, nil, err
 	}
 	first := ""
 	for _, a := range all {
@@ -146,18 +155,22 @@ func (p *Provider) sign(ctx context.Context, name, access string) (account, erro
 			first = a.Access
 		}
 	}
+	var lost []string
 	if first != access {
-		err = p.remove(ctx, access)
+		lost = append(lost, access)
 	}
-	return account{Access: first, Role: mayNothing}, err
+	if journal != "" && (first != access || markOf(all, name) != journal) {
+		lost = append(lost, mark)
+	}
+	return account{Access: first, Role: mayNothing}, all, p.removeAll(ctx, lost)
 }
 
-func (p *Provider) contractOf(name string, a account) contract.Contract {
+func (p *Provider) contractOf(name string, a account, all []account) contract.Contract {
 	owner := "another driver (" + a.parts()[1] + ")"
 	if a.Access == contractAccount(name, p.owner) {
 		owner = p.owner
 	}
-	return contract.Contract{Name: name, Owner: owner, State: contract.StateActive, Endpoints: p.endpoints}
+	return contract.Contract{Name: name, Owner: owner, Journal: markOf(all, name), State: contract.StateActive, Endpoints: p.endpoints}
 }
 
 // GetContract implements contract.Provider.
@@ -170,7 +183,7 @@ func (p *Provider) GetContract(ctx context.Context, name string) (contract.Contr
 	if err != nil {
 		return contract.Contract{}, err
 	}
-	return p.contractOf(name, have), nil
+	return p.contractOf(name, have, all), nil
 }
 
 // DeleteContract implements contract.Provider. The gateway would delete an
@@ -192,7 +205,8 @@ func (p *Provider) DeleteContract(ctx context.Context, name string) error {
 		}
 	}
 	for _, a := range all {
-		if slot := a.slot(name); slot != "" && slot != cosi.ContractSlot {
+		slot := a.slot(name)
+		if slot != "" && slot != cosi.ContractSlot || strings.HasPrefix(a.Access, keyAccount(name, journalSlot, "")) {
 			if err := p.remove(ctx, a.Access); err != nil {
 				return err
 			}

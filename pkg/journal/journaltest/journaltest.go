@@ -146,7 +146,7 @@ func testIdentity(t *testing.T, p place) {
 	}
 	p.must(j.Begin(t.Context()))
 	begun, err := j.Identities(t.Context())
-	if err != nil || len(begun) != 1 || !journal.IsIdentity(begun[0]) {
+	if err != nil || len(begun) != 1 || !cosi.IsIdentity(begun[0]) {
 		t.Fatalf("begun: %q, %v", begun, err)
 	}
 	if places, err := j.Walk(t.Context(), journal.Place{}, 10); err != nil || len(places) != 0 {

@@ -65,7 +65,7 @@ func TestSeveralBucketsWhereAKeyHasOne(t *testing.T) {
 	t.Cleanup(func() { _ = store.Close() })
 	s := New("driver.example.com", provisioner.New(provisioner.Config{
 		Journal:  journal.New(store),
-		Backends: map[string]site.Backend{"main": {Service: contract.NewService("main", "cluster", singleBucket{})}},
+		Backends: map[string]site.Backend{"main": {Service: contract.NewService("main", "cluster", nil, singleBucket{})}},
 		Terms:    func(string) (config.Terms, bool) { return config.Terms{Backend: "main"}, true },
 	}))
 	grant := func(buckets ...string) codes.Code {
