@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -254,9 +253,7 @@ func TestDriftOfABucketWithoutItsClass(t *testing.T) {
 	bucket := contract + "-x"
 	class := map[string]string{"contract": contract, "policy": strings.ReplaceAll(fmt.Sprintf(open, bucket), "\n", "")}
 	id := e.mustCreate(bucket, class)
-	e.stop()
-	must(t, os.Remove(e.dir+"/journal.log"))
-	e.start()
+	e.loseJournal()
 	e.mustGrant(id, "ba-1", nil)
 	e.until(func() bool { return e.found("public-policy", false) > 0 })
 	e.passes()

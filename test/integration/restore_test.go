@@ -2,7 +2,6 @@ package integration
 
 import (
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
@@ -263,9 +262,7 @@ func TestLostJournal(t *testing.T) {
 	bucket := contract + "-x"
 	class := map[string]string{"contract": contract, "versioning": "Enabled", "onDelete": "empty"}
 	id := e.mustCreate(bucket, class)
-	e.stop()
-	must(t, os.Remove(e.dir+"/journal.log"))
-	e.start()
+	e.loseJournal()
 	g := e.mustGrant(id, "ba-1", nil)
 	_, err := e.create(bucket, map[string]string{"contract": contract, "versioning": "Suspended"})
 	expectCode(t, err, codes.AlreadyExists, "versioning differ")

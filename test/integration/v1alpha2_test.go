@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -484,9 +483,7 @@ func TestRetainedBucket(t *testing.T) {
 	allowed(t, "get", get(t, g.client(), bucket, "precious"))
 
 	// The same when the journal has lost the bucket, and its mark proves it.
-	e.stop()
-	must(t, os.Remove(e.dir+"/journal.log"))
-	e.start()
+	e.loseJournal()
 	resp, err := e.existing(id, nil)
 	if err != nil || resp.GetBucketId() != id {
 		t.Errorf("%v, %v", resp, err)
