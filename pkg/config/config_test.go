@@ -89,7 +89,7 @@ func TestPrintShowsDefaultsAndNoSecret(t *testing.T) {
 
 func TestParseNamesEveryFault(t *testing.T) {
 	_, err := config.Parse([]byte(`
-driver: {name: Contract_Driver, owner: "", callTimeout: soon, colour: blue, events: true}
+driver: {name: Contract_Driver, owner: "", callTimeout: soon, colour: blue, events: true, takesOver: [00112233445566ff, cluster-2]}
 journal: {file: journal.db, fsync: no}
 backends:
   - {name: Main, type: s3}
@@ -106,7 +106,7 @@ contracts:
 	}
 	for _, want := range []string{
 		"line 2: driver.colour: the key is unknown; known are", "line 2: driver.callTimeout: a text stands where a duration such as 30s belongs", "line 3: journal.fsync: the key is unknown",
-		"driver.name:", "driver.owner:", "driver.events: the driver has no API server", "journal.file:",
+		"driver.name:", "driver.owner:", `driver.takesOver[1]: "cluster-2" is not the identity of a journal`, "driver.events: the driver has no API server", "journal.file:",
 		`line 5: backends[0].name: "Main"`, `line 5: backends[0].type: "s3" is no type of backend; known are contractapi, iam, rgw, versitygw`, "line 6: backends[1].contractapi: missing", `backends[2].name: "b" is there twice`,
 		`backends[2].contractapi.url:`, "backends[2].contractapi.tokenFile: open /no/such/file",
 		`contracts[0].name:`, `contracts[0].backend: "other"`, "contracts[0].onLastBucket:", "contracts[0].quota.maxKeys:",

@@ -123,6 +123,30 @@ func TestTwoClustersWithOneOwner(t *testing.T) {
 	third.mustCreate(contract+"-z", class)
 }
 
+// The contracts that are signed for each bucket have one mark, so one line takes all
+// of them over.
+func TestTwoClustersWithAContractPerBucket(t *testing.T) {
+	t.Parallel()
+	template := newContract()
+	class := map[string]string{"contract": template}
+	open := func() *env {
+		return newEnvWith(t, contractd, "contracts:\n  - {name: "+template+", backend: main, perBucket: true}\n", keysReachAll)
+	}
+	first, second := open(), open()
+	ids := []string{first.mustCreate(template+"-one", class), first.mustCreate(template+"-two", class)}
+	for i, name := range []string{"-one", "-two"} {
+		_, err := second.create(template+name, class)
+		expectCode(t, err, codes.FailedPrecondition, "same driver.owner", "driver.takesOver")
+		expectCode(t, second.delete(ids[i]), codes.FailedPrecondition, "same driver.owner", "driver.takesOver")
+	}
+	second.mustCreate(template+"-three", class) // it signs contracts of its own
+	second.takeOver(first.identities())
+	for i, name := range []string{"-one", "-two"} {
+		second.mustCreate(template+name, class)
+		must(t, second.delete(ids[i]))
+	}
+}
+
 // A contract from before there were such marks is its owner's, and gets none.
 func TestContractWithoutAJournalsMark(t *testing.T) {
 	t.Parallel()
