@@ -110,7 +110,7 @@ func TestTwoLiveDrivers(t *testing.T) {
 	both(func(_ int, e *env) error { return e.revoke(id, got[0].account) })
 	refused(t, "a revoked key", list(t, got[0].client(), contract+"-1", ""))
 	both(func(_ int, e *env) error { return e.delete(id) })
-	if n := len(kube.Secrets()); n != 1 { // the contract's
+	if n := len(kube.Secrets()); n != 2 { // the contract's, and the journal's identity
 		t.Errorf("%d records are left", n)
 	}
 	if n := len(drivers[0].keys(contract)); n != 0 {
@@ -149,7 +149,7 @@ func TestGrantedWhileDeletedElsewhere(t *testing.T) {
 	if left := deleter.keys(contract); len(left) != 0 {
 		t.Errorf("%d keys are left to buckets that are gone", len(left))
 	}
-	if n := len(kube.Secrets()); n != 1 {
+	if n := len(kube.Secrets()); n != 2 {
 		t.Errorf("%d records are left", n)
 	}
 }
