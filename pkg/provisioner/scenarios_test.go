@@ -957,3 +957,37 @@ func TestGuardIsExact(t *testing.T) {
 		}
 	}
 }
+
+// Changed terms reach the service also while another call opens the contract.
+func TestConvergeBesideACall(t *testing.T) {
+	t.Parallel()
+	for s := range *seeds {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, memory.Chosen, false, uint64(s)+1)
+			p := w.start()
+			w.must("create", func() error { return w.create(p, "data", nil) })
+			p.Wait()
+			p.kill()
+			p = w.start() // which has not opened the contract
+			terms := w.terms[team]
+			terms.Suspend = true
+			w.terms[team] = terms
+			w.together(
+				func() error {
+					_, err := p.InspectBucket(w.ctx(), cosi.BucketID{ContractID: teamID, Bucket: "data"}, false)
+					return err
+				},
+				func() error {
+					p.Converge(w.ctx(), map[cosi.ContractID]config.Terms{teamID: terms}, time.Minute)
+					return nil
+				},
+			)
+			if !w.service.Suspended(team) {
+				w.fail("the contract is not suspended")
+			}
+		})
+		if t.Failed() {
+			t.Fatalf("with seed %d", s+1)
+		}
+	}
+}
