@@ -203,12 +203,12 @@ func TestAFaultAtEveryStep(t *testing.T) {
 func lifeWithFault(t *testing.T, secrets memory.Secrets, shared bool, f fate, at int) int {
 	w := newWorld(t, secrets, shared, 1)
 	w.terms[team] = config.Terms{Listed: team, Backend: backend, OnLastBucket: config.Cancel}
-	w.sched.plan = func(step int, _ string) fate {
+	w.sched.follow(func(step int, _ string) fate {
 		if step == at {
 			return f
 		}
 		return carried
-	}
+	})
 	p := w.start()
 	again := func(call func() error) func() error {
 		return func() error {

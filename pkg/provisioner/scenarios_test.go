@@ -54,7 +54,7 @@ func (w *world) kind(what string, err error, want fault.Kind, says ...string) {
 func (w *world) at(name string, f func(n int) fate) {
 	var mu sync.Mutex
 	n := 0
-	w.sched.plan = func(_ int, step string) fate {
+	w.sched.follow(func(_ int, step string) fate {
 		mu.Lock()
 		defer mu.Unlock()
 		if step != name {
@@ -62,7 +62,7 @@ func (w *world) at(name string, f func(n int) fate) {
 		}
 		n++
 		return f(n)
-	}
+	})
 }
 
 func always(f fate) func(int) fate { return func(int) fate { return f } }
@@ -113,7 +113,7 @@ func TestWhatIsWantedGoneIsNotBroughtBack(t *testing.T) {
 					if gone && w.service.Buckets()["data"] != "" {
 						w.fail("%s, killed at %s (%v): the bucket was brought back", takes, step, err)
 					}
-					w.sched.plan = nil
+					w.sched.follow(nil)
 					w.end(p)
 				})
 			}
@@ -140,7 +140,7 @@ func TestNothingIsRepairedInABucketThatIsEmptied(t *testing.T) {
 		if w.service.Document("data", "policy") != "" {
 			w.fail("the policy was brought back")
 		}
-		w.sched.plan = nil
+		w.sched.follow(nil)
 		w.end(p)
 	})
 }
@@ -408,7 +408,7 @@ func TestCancellingThatFails(t *testing.T) {
 		if err != nil || len(found) != 1 || found[0].Kind != OrphanContract {
 			w.fail("audit: %+v, %v", found, err)
 		}
-		w.sched.plan = nil
+		w.sched.follow(nil)
 		w.must("inspect", func() error { return w.inspect(p) })
 		if len(w.service.Contracts())+len(w.store.keys()) > 0 {
 			w.fail("contracts %v, records %v are left", w.service.Contracts(), w.store.keys())
@@ -478,7 +478,7 @@ func TestWrittenWhileEmptied(t *testing.T) {
 			return carried
 		})
 		w.kind("delete", w.delete(p, "data"), fault.Unavailable, "while it was emptied", "retried")
-		w.sched.plan = nil
+		w.sched.follow(nil)
 		w.end(p)
 	})
 }
@@ -517,7 +517,7 @@ func TestSuspendedByItsTerms(t *testing.T) {
 		w.terms[team] = config.Terms{Listed: team, Backend: backend}
 		w.at("EnsureContract", always(lost))
 		w.kind("create", w.create(p, "data", nil), fault.Unavailable)
-		w.sched.plan = nil
+		w.sched.follow(nil)
 		suspended := config.Terms{Listed: team, Backend: backend, Suspend: true}
 		w.terms[team] = suspended
 		w.kind("create after a fault", w.create(p, "data", nil), fault.FailedPrecondition, "suspended by its terms")
@@ -647,7 +647,7 @@ func TestSilence(t *testing.T) {
 		}
 		w.at("GET ?tagging", always(lost))
 		looks()
-		w.sched.plan = nil
+		w.sched.follow(nil)
 		if n := looks(); n != 0 {
 			w.fail("after a broken connection there are %d calls, want none", n)
 		}
@@ -725,7 +725,7 @@ func TestCut(t *testing.T) {
 			if err != nil || len(found) != 1 || !strings.Contains(found[0].Text, "not carried that out") {
 				w.fail("audit of a cut that is under way: %+v, %v", found, err)
 			}
-			w.sched.plan = nil
+			w.sched.follow(nil)
 			w.must("inspect", func() error { return w.inspect(p) })
 			if n := keysOf(); n != 0 {
 				w.fail("%d keys are left after a cut that was interrupted", n)
@@ -933,12 +933,12 @@ func randomWalk(t *testing.T, seed uint64) {
 	w.terms[team] = config.Terms{Listed: team, Backend: backend, OnLastBucket: []config.OnLastBucket{config.Keep, config.Cancel}[seed/2%2]}
 	fates := []fate{lost, unanswered, killed, killedThen}
 	faults := rand.New(rand.NewPCG(seed, 1)) // not w.rand: what is done after an answer takes steps beside the walk
-	w.sched.plan = func(int, string) fate {
+	w.sched.follow(func(int, string) fate {
 		if faults.IntN(40) == 0 {
 			return fates[faults.IntN(len(fates))]
 		}
 		return carried
-	}
+	})
 	drivers := []*process{w.start(), w.start()}
 	buckets, accesses := []string{"b-1", "b-2"}, []string{"ba-1", "ba-2", "ba-3"}
 	wanted := map[string]bool{}         // buckets
@@ -997,7 +997,7 @@ func randomWalk(t *testing.T, seed uint64) {
 		}
 	}
 	synctest.Wait()
-	w.sched.plan = nil
+	w.sched.follow(nil)
 	p := w.start()
 	for a, b := range on {
 		if wanted[b] {
@@ -1065,6 +1065,40 @@ func TestGuardIsExact(t *testing.T) {
 			bucket := slices.Sorted(maps.Keys(w.service.Buckets()))[0]
 			if n := made("ba", four, func(name string) error { _, err := w.grant(p, name, bucket); return err }); n != four {
 				w.fail("%d keys were issued, not %d", n, four)
+			}
+		})
+		if t.Failed() {
+			t.Fatalf("with seed %d", s+1)
+		}
+	}
+}
+
+// Changed terms reach the service also while another call opens the contract.
+func TestConvergeBesideACall(t *testing.T) {
+	t.Parallel()
+	for s := range *seeds {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, memory.Chosen, false, uint64(s)+1)
+			p := w.start()
+			w.must("create", func() error { return w.create(p, "data", nil) })
+			p.Wait()
+			p.kill()
+			p = w.start() // which has not opened the contract
+			terms := w.terms[team]
+			terms.Suspend = true
+			w.terms[team] = terms
+			w.together(
+				func() error {
+					_, err := p.InspectBucket(w.ctx(), cosi.BucketID{ContractID: teamID, Bucket: "data"}, false)
+					return err
+				},
+				func() error {
+					p.Converge(w.ctx(), map[cosi.ContractID]config.Terms{teamID: terms}, time.Minute)
+					return nil
+				},
+			)
+			if !w.service.Suspended(team) {
+				w.fail("the contract is not suspended")
 			}
 		})
 		if t.Failed() {

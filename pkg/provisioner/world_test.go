@@ -257,6 +257,13 @@ type waiter struct {
 	turn chan struct{}
 }
 
+// follow lets plan decide on every step from now on; nil lets all be carried out.
+func (s *scheduler) follow(plan func(step int, name string) fate) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.plan = plan
+}
+
 func (s *scheduler) step(ctx context.Context, p *process, name string, do func() error) error {
 	s.mu.Lock()
 	if s.on {

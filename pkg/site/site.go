@@ -150,40 +150,44 @@ func (s *Sites) At(id cosi.ContractID) (Backend, error) {
 // later ones leave it as it is, so that what someone has suspended by hand stays
 // suspended until the driver is restarted.
 func (s *Sites) Open(ctx context.Context, id cosi.ContractID, terms config.Terms, region string) (*Site, error) {
-	return s.through(ctx, id, func() (*Site, error) {
-		backend, err := s.At(id)
-		if err != nil {
+	return s.through(ctx, id, func() (*Site, error) { return s.sign(ctx, id, terms, region) })
+}
+
+// sign opens a contract that is to be as its terms say. The caller has the lock of
+// those that open it.
+func (s *Sites) sign(ctx context.Context, id cosi.ContractID, terms config.Terms, region string) (*Site, error) {
+	backend, err := s.At(id)
+	if err != nil {
+		return nil, err
+	}
+	record, err := s.Journal.Contract(ctx, id)
+	unsigned := fault.Is(err, fault.NotFound)
+	if err != nil && !unsigned {
+		return nil, err
+	}
+	if terms.Suspend { // it may have a record and not be signed, after a fault
+		if _, err := backend.Signed(ctx, id.Contract); fault.Is(err, fault.NotFound) {
+			return nil, fault.New(fault.FailedPrecondition, "contract %s is suspended by its terms, and not signed; let whoever runs the driver take suspend out of them", id.Contract)
+		} else if err != nil {
 			return nil, err
 		}
-		record, err := s.Journal.Contract(ctx, id)
-		unsigned := fault.Is(err, fault.NotFound)
-		if err != nil && !unsigned {
+	}
+	if unsigned {
+		if err := worthSigning(ctx, backend.Service, id, terms, region); err != nil {
 			return nil, err
 		}
-		if terms.Suspend { // it may have a record and not be signed, after a fault
-			if _, err := backend.Signed(ctx, id.Contract); fault.Is(err, fault.NotFound) {
-				return nil, fault.New(fault.FailedPrecondition, "contract %s is suspended by its terms, and not signed; let whoever runs the driver take suspend out of them", id.Contract)
-			} else if err != nil {
-				return nil, err
-			}
-		}
-		if unsigned {
-			if err := worthSigning(ctx, backend.Service, id, terms, region); err != nil {
-				return nil, err
-			}
-			if record, err = s.intend(ctx, id); err != nil {
-				return nil, err
-			}
-		}
-		have, err := s.ensure(ctx, backend.Service, id, terms)
-		if err != nil {
+		if record, err = s.intend(ctx, id); err != nil {
 			return nil, err
 		}
-		if unsigned {
-			s.changed(ctx, id, Signed, "Contract signed")
-		}
-		return s.enter(ctx, backend, record, have)
-	})
+	}
+	have, err := s.ensure(ctx, backend.Service, id, terms)
+	if err != nil {
+		return nil, err
+	}
+	if unsigned {
+		s.changed(ctx, id, Signed, "Contract signed")
+	}
+	return s.enter(ctx, backend, record, have)
 }
 
 // worthSigning refuses what would cost a contract and then fail.
@@ -427,11 +431,17 @@ func (s *Sites) Converge(ctx context.Context, id cosi.ContractID, terms config.T
 	if err != nil {
 		return err
 	}
+	// A call that is opening the contract now asks for it as it is.
+	unlock, err := s.opening.Acquire(ctx, lock.Exclusive("contract", id))
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	s.mu.Lock()
 	delete(s.ensured, id)
 	delete(s.open, id)
 	s.mu.Unlock()
-	_, err = s.Open(ctx, id, terms, "")
+	_, err = s.sign(ctx, id, terms, "")
 	s.mu.Lock()
 	ensured := s.ensured[id]
 	s.mu.Unlock()

@@ -260,12 +260,13 @@ func killedAt(t *testing.T, j job, n int, fate harness.Fate) {
 	d := e.startProcess()
 	e.prepare(j, d.Conn, l)
 	var once sync.Once
+	kill := d.Process.Kill // d is another one soon
 	e.line.Plan(func(call int) harness.Fate {
 		if call >= n {
 			return fate
 		}
 		return harness.Deliver
-	}, func() { once.Do(d.Process.Kill) })
+	}, func() { once.Do(kill) })
 	_ = j.call(t, d.Conn, l) // a grant may be answered before its acknowledgement is lost
 	if err := d.Wait(); err == nil {
 		t.Error("the driver was to be killed")
@@ -293,7 +294,8 @@ func TestSecretToldAndLost(t *testing.T) {
 	d := e.startProcess()
 	must(t, l.create(t, d.Conn)) // so that the key is the first thing that the grant asks for
 	var once sync.Once
-	e.line.Plan(func(int) harness.Fate { return harness.LoseAnswer }, func() { once.Do(d.Process.Kill) })
+	kill := d.Process.Kill // d is another one soon
+	e.line.Plan(func(int) harness.Fate { return harness.LoseAnswer }, func() { once.Do(kill) })
 	_ = l.grant(t, d.Conn)
 	_ = d.Wait()
 	must(t, d.Conn.Close())

@@ -99,10 +99,10 @@ var union = []struct {
 	{feature: "Prometheus metrics", test: "test/docs.TestMetrics"},
 	{feature: "health and reflection over gRPC", test: "pkg/server.TestHealth"},
 	{feature: "probes", test: "cmd/contract-cosi-driver.TestServeAnswersProbes"},
-	{feature: "readiness that asks the service", test: "pkg/server.TestReadinessAsksOnceASecond"},
+	{feature: "readiness that asks the service", test: "pkg/server.TestLooksOnceASecond"},
 	{feature: "a check of a configuration before it is deployed", test: "test/backends.TestCheck"},
 	{feature: "traces", why: "A call is one line and one observation, and so is each call it makes; the sidecars start no trace that could be carried on."},
-	{feature: "logs as JSON", why: "They are klog's structured text, as the sidecar's beside it are."},
+	{feature: "logs as JSON", test: "cmd/contract-cosi-driver.TestLogFormat"},
 	{feature: "a log level that changes while running", why: "A start takes milliseconds and loses nothing, so it is a flag."},
 	// Packaging.
 	{feature: "a chart with a schema", test: "test/deploy.TestSchema"},
@@ -113,7 +113,7 @@ var union = []struct {
 	{feature: "least rights", test: "test/deploy.TestRoles"},
 	{feature: "admission policies", test: "test/deploy.TestClasses"},
 	{feature: "images for several architectures", test: "test/deploy.TestPlatforms"},
-	{feature: "images pinned by digest, signed, with a list of parts", why: "The repository publishes none; whoever builds an image pins its bases by build arguments and signs it."},
+	{feature: "images signed, with a list of parts", why: "The repository publishes none. Their base is pinned by digest, make release writes their lists of parts, and whoever publishes an image signs it."},
 	{feature: "a development container", why: "Go is all that make run needs."},
 	// Tests.
 	{feature: "real servers, clients and reconcilers in a cluster", test: "test/e2e.TestScenarios"},

@@ -357,6 +357,13 @@ func (s *Service) Contracts() (out []string) {
 	return out
 }
 
+// Suspended reports whether a contract is.
+func (s *Service) Suspended(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.contracts[name].Suspend
+}
+
 // Suspend stops a contract, or resumes it.
 func (s *Service) Suspend(name string, suspend bool) {
 	s.mu.Lock()
