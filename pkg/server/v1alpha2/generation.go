@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"k8s.io/klog/v2"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 )
 
 // form is a way to call that tells the generation of the caller.
@@ -23,14 +25,17 @@ const (
 	grantsByID       form = "a grant with an id"
 )
 
+// generation is a state that upstream's v1alpha2 has been in.
+type generation struct {
+	name  config.Generation
+	forms []form
+}
+
 // generations are the forms in which upstream's v1alpha2 has been, from the oldest
 // to the newest. That is all in which they differ for a driver: what is answered
 // follows from the form of the call. proto-docs/v1alpha2.md has the table with the
 // numbers on the wire.
-var generations = []struct {
-	name  string
-	forms []form
-}{
+var generations = []generation{
 	{"A", []form{createsByName, getsExisting, grantsOneMode}},
 	{"B1", []form{createsByName, gets, grantsOneMode}},
 	{"B2", []form{createsByName, gets, grantsThreeModes}},
@@ -40,6 +45,16 @@ var generations = []struct {
 
 // set is a set of generations, by their place in the list.
 type set uint
+
+// only is the set of one generation; empty for [config.Auto].
+func only(name config.Generation) set {
+	for i, g := range generations {
+		if g.name == name {
+			return 1 << i
+		}
+	}
+	return 0
+}
 
 // callers are the generations that call in a form.
 func callers(f form) set {
@@ -56,7 +71,7 @@ func (s set) String() string {
 	var names []string
 	for i, g := range generations {
 		if s&(1<<i) != 0 {
-			names = append(names, g.name)
+			names = append(names, string(g.name))
 		}
 	}
 	return strings.Join(names, " or ")

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"k8s.io/klog/v2"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	cosipb "github.com/contract-cosi/contract-cosi-driver/pkg/cosipb/v1alpha2"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
@@ -32,12 +33,14 @@ type Server struct {
 	name        string
 	provisioner *provisioner.Provisioner
 	codes       map[string]code.Table
+	only        set // the generation that the configuration names; empty if the calls tell
 	caller      caller
 }
 
-// New returns a server of a driver that is called name.
-func New(name string, p *provisioner.Provisioner) *Server {
-	return &Server{name: name, provisioner: p, codes: Tables(), caller: caller{told: map[set]bool{}}}
+// New returns a server of a driver that is called name, for sidecars of one
+// generation or, with [config.Auto], of any.
+func New(name string, g config.Generation, p *provisioner.Provisioner) *Server {
+	return &Server{name: name, provisioner: p, codes: Tables(), only: only(g), caller: caller{told: map[set]bool{}}}
 }
 
 // Register adds both services to a gRPC server. The second is not registered as
@@ -103,6 +106,9 @@ func (s *Server) generateBucketID(ctx context.Context, req *cosipb.DriverGenerat
 // id. Field 1 of the answer is the id in one case, and a message in the other.
 func (s *Server) createBucket(ctx context.Context, req *cosipb.DriverCreateBucketRequest) (proto.Message, error) {
 	id, generated := s.provisioner.Generated(req.GetName(), req.GetParameters())
+	if s.only != 0 {
+		generated = s.only&callers(createsByID) != 0
+	}
 	if generated {
 		s.caller.heard(klog.FromContext(ctx), createsByID)
 	} else {
@@ -114,6 +120,9 @@ func (s *Server) createBucket(ctx context.Context, req *cosipb.DriverCreateBucke
 	if !generated {
 		b, err := s.provisioner.CreateBucket(ctx, req.GetName(), req.GetParameters())
 		return &cosipb.DriverCreateBucketResponse{BucketId: b.ID.String(), Protocols: bucketInfo(b)}, err
+	}
+	if _, err := cosi.ParseBucketID(req.GetName()); err != nil {
+		return nil, err
 	}
 	b, err := s.provisioner.CreateGenerated(ctx, id, req.GetParameters())
 	return &cosipb.DriverCreateBucketResponseC1{Protocols: bucketInfo(b), DraftProtocols: bucketInfo(b)}, err
@@ -212,6 +221,9 @@ func (s *Server) requested(ctx context.Context, req grant) (provisioner.GrantReq
 	var err error
 	out.Buckets, modes, err = accessed(req.GetBuckets())
 	if modes != "" {
+		if s.only != 0 && s.only&callers(modes) == 0 {
+			return out, fault.New(fault.InvalidArgument, "the request is %s, which a sidecar of generation %s does not make; correct cosi.generation in the driver's configuration", modes, s.only)
+		}
 		s.caller.heard(klog.FromContext(ctx), modes)
 	}
 	return out, err

@@ -55,18 +55,24 @@ func (singleBucket) Capabilities() contract.Capabilities {
 	return contract.Capabilities{ScopeBy: contract.ScopeByKey}
 }
 
-func TestSeveralBucketsWhereAKeyHasOne(t *testing.T) {
-	t.Parallel()
+// serverOf is a server whose backend is such a service.
+func serverOf(t *testing.T, g config.Generation) *Server {
+	t.Helper()
 	store, err := filestore.Open(t.Context(), filepath.Join(t.TempDir(), "journal.log"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	s := New("driver.example.com", provisioner.New(provisioner.Config{
+	return New("driver.example.com", g, provisioner.New(provisioner.Config{
 		Journal:  journal.New(store),
 		Backends: map[string]site.Backend{"main": {Service: contract.NewService("main", "cluster", singleBucket{})}},
 		Terms:    func(string) (config.Terms, bool) { return config.Terms{Backend: "main"}, true },
 	}))
+}
+
+func TestSeveralBucketsWhereAKeyHasOne(t *testing.T) {
+	t.Parallel()
+	s := serverOf(t, config.Auto)
 	grant := func(buckets ...string) codes.Code {
 		req := &cosipb.DriverGrantBucketAccessRequestB2{
 			Account: "ba-1", Protocol: &cosipb.ObjectProtocol{Type: cosipb.ObjectProtocol_S3},
