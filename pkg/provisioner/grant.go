@@ -246,7 +246,9 @@ func (p *Provisioner) checkGrant(req GrantRequest, parameters map[string]string)
 	switch req.Auth {
 	case cosi.Key:
 	case cosi.ServiceAccount:
-		err = join(err, fault.New(fault.InvalidArgument, "authentication by service account (IAM) is not supported by this driver; use a BucketAccessClass with authenticationType: Key"))
+		// Were it served, a v1alpha2 sidecar would still ask for credentials: a message
+		// of the requested protocol, which may be empty.
+		err = join(err, fault.New(fault.InvalidArgument, "authentication by service account (IAM) is not supported: the request names no namespace, so any account of that name would have the access; use a BucketAccessClass with authenticationType: Key"))
 	default:
 		err = join(err, fault.New(fault.InvalidArgument, "the authentication type is missing or unknown; use a BucketAccessClass with authenticationType: Key"))
 	}

@@ -117,3 +117,40 @@ func TestModesOfTwoGenerations(t *testing.T) {
 		t.Errorf("two buckets of a later generation are read as %q, %v", got, err)
 	}
 }
+
+// Whatever a request holds, a mode that is granted is what its sender meant: what
+// the first generation's type has no place for is of a later one.
+func FuzzModes(f *testing.F) {
+	for mode := range 5 {
+		f.Add(grantOf([3]int{mode, absent, absent}))
+		f.Add(grantOf([3]int{mode, 1, 1}, [3]int{3, 1, 1}))
+	}
+	f.Fuzz(func(t *testing.T, wire []byte) {
+		first, later := &cosipb.DriverGrantBucketAccessRequest{}, &cosipb.DriverGrantBucketAccessRequestB2{}
+		if proto.Unmarshal(wire, first) != nil || proto.Unmarshal(wire, later) != nil {
+			return
+		}
+		buckets, _, err := accessed(later.GetBuckets())
+		if err != nil {
+			return
+		}
+		for i, b := range buckets {
+			var want cosi.AccessMode
+			number := int(first.GetBuckets()[i].GetAccessMode().GetMode())
+			split := false
+			for unknown := first.GetBuckets()[i].ProtoReflect().GetUnknown(); len(unknown) > 0; {
+				field, _, n := protowire.ConsumeField(unknown)
+				split = split || field == 3 || field == 4
+				unknown = unknown[n:]
+			}
+			if split {
+				want = []cosi.AccessMode{"none", "", cosi.ReadWrite, cosi.ReadOnly, cosi.WriteOnly}[number]
+			} else {
+				want = []cosi.AccessMode{"none", cosi.ReadWrite, cosi.ReadOnly, cosi.WriteOnly}[number]
+			}
+			if b.Mode != want {
+				t.Errorf("mode %d, of a later generation: %v, is read as %q", number, split, b.Mode)
+			}
+		}
+	})
+}
