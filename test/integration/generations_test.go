@@ -2,8 +2,10 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	cosipb "github.com/contract-cosi/contract-cosi-driver/pkg/cosipb/v1alpha2"
+	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
 
 // sidecar makes the calls of one generation of v1alpha2, or of v1alpha1, and keeps
@@ -249,5 +252,91 @@ func TestOnlyGenerated(t *testing.T) {
 	must(t, err)
 	if want := "main." + contract + ".with.two." + contract; named != want {
 		t.Errorf("a name with dots became %s, want %s", named, want)
+	}
+}
+
+// A sidecar is upgraded, and taken back, in the middle of its work, and the driver
+// is killed at each change. Nothing is lost, made twice or left over, and no key can
+// do more than was asked for.
+func TestSidecarsComeAndGo(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, "onDemand:\n  backend: main\n  onLastBucket: cancel\n")
+	e.stop() // its configuration and line serve the driver that is killed
+	contract := newContract()
+	class := map[string]string{"contract": contract}
+	type object struct {
+		name, id string // of the bucket
+		key      granted
+		mode     cosi.AccessMode
+	}
+	const count = 200
+	objects := make([]object, count)
+	modes := []cosi.AccessMode{cosi.ReadWrite, cosi.ReadOnly, cosi.WriteOnly}
+	work := []string{"A", "B2", "C1", "C2", "C1", "B2", "A", "v1alpha1", "C2"}
+	var d *harness.Driver
+	for turn, generation := range work {
+		d = e.startProcess()
+		s := sidecar{v2{&env{TB: t, dir: e.dir, service: e.service, conn: d.Conn}}, generation}
+		next := min(count, (turn+1)*count/(len(work)-1))
+		var all sync.WaitGroup
+		for caller := range 8 {
+			all.Go(func() {
+				for i := caller; i < next; i += 8 { // those of before as well: a sidecar that starts reconciles all
+					o := &objects[i]
+					before := *o
+					var err error
+					o.name, o.mode = fmt.Sprintf("%s-%d", contract, i), modes[i%len(modes)]
+					if o.id, err = s.create(o.name, o.id, class); err != nil {
+						t.Errorf("%s: create %s: %v", generation, o.name, err)
+						return
+					}
+					if o.key, err = s.grant(fmt.Sprintf("ba-%d", i), o.key.account, o.id, o.mode); err != nil {
+						t.Errorf("%s: grant on %s: %v", generation, o.id, err)
+						return
+					}
+					if before.id != "" && *o != before {
+						t.Errorf("%s: bucket %s or its key has changed", generation, before.id)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if t.Failed() {
+			break
+		}
+		if turn < len(work)-1 {
+			d.Kill()
+		}
+	}
+	s := sidecar{v2{&env{TB: t, dir: e.dir, service: e.service, conn: d.Conn}}, "C2"}
+	for i, o := range objects[:9] {
+		putErr, getErr := put(t, o.key.client(), o.name, "x"), get(t, o.key.client(), o.name, "x")
+		if may := o.mode != cosi.ReadOnly; (putErr == nil) != may {
+			t.Errorf("put with a %s key: %v", o.mode, putErr)
+		}
+		if may := o.mode == cosi.ReadWrite; may != (getErr == nil) {
+			t.Errorf("get with a %s key: %v", o.mode, getErr)
+		}
+		refused(t, "a neighbour's bucket", put(t, o.key.client(), objects[i+1].name, "x"))
+		must(t, remove(t, e.owner(contract), o.name, "x"))
+	}
+	var all sync.WaitGroup
+	for caller := range 8 {
+		all.Go(func() {
+			for i := caller; i < count; i += 8 {
+				o := objects[i]
+				if err := s.revoke(o.key.account, o.id); err != nil {
+					t.Errorf("revoke %s: %v", o.key.account, err)
+				}
+				if err := s.delete(o.id, class); err != nil {
+					t.Errorf("delete %s: %v", o.id, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	must(t, d.Stop())
+	if code := e.api(http.MethodGet, "/v1/contracts/"+contract, nil, nil); code != http.StatusNotFound {
+		t.Errorf("the contract is left (HTTP %d)", code)
 	}
 }
