@@ -32,11 +32,16 @@ var found = map[fake.Fault]string{
 	fake.UnsupportedInfo:    "2:B06",
 	fake.DeleteNotFound:     "B07 2:C05 2:C06 2:T04 2:G01", // what v1alpha1's sidecar takes for success
 	fake.DeletePrecondition: "B07 1:B08 C05 C06 T04",
-	fake.DeleteUnknown:      "B09",
+	fake.DeleteUnknown:      "B09 2:B14",
 	fake.ExistingNotFound:   "2:B10 2:B12",
-	fake.ExistingInvented:   "2:B11",
+	fake.ExistingInvented:   "2:B11 2:B14",
 	fake.ExistingAnything:   "2:B12",
 	fake.NothingDeleted:     "B07 1:B08 2:B11 A10 R03 C04 C05 C06 T04 G10",
+
+	fake.GeneratesAnother: "2:B13",
+	fake.GeneratesOne:     "2:B13",
+	fake.GeneratesSpaces:  "2:B13 2:B14",
+	fake.GenerateMakes:    "2:B14",
 
 	fake.NoAccountID:    "A01 A02 A03 2:A04 A05 A06 A07 A08 2:A09 2:A11 2:A12 R01 R02 R03 K01 1:K02 K03 K04 K05 K06 K07 1:K08 2:K09 C02 C03 C04 C05 C06 T02 T03 G10",
 	fake.LongAccountID:  "A02",
@@ -177,7 +182,7 @@ var legal = map[fake.Fault]string{
 	fake.OneBucketOnly:   "2:A11 2:A12 2:K09",
 	fake.KeepsGranted:    "1:K08",
 	fake.FullKeysOnly:    "K06 K07 2:K09",
-	fake.OpaqueIDs:       "B09 R02",
+	fake.OpaqueIDs:       "B09 R02 2:B13 2:B14",
 	fake.ServiceAccounts: "",
 	fake.Azure:           "K01 1:K02 K03 K04 K05 K06 K07 1:K08 2:K09",
 	fake.TakesEmptyIDs:   "",

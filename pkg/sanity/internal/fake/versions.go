@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"crypto/rand"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -153,6 +154,33 @@ func (s v1alpha2) DriverGetExistingBucket(ctx context.Context, req *pb.DriverGet
 		return nil, err
 	}
 	return &pb.DriverGetExistingBucketResponse{BucketId: b.id, Protocols: s.bucketInfo(b)}, nil
+}
+
+func (s v1alpha2) DriverGetBucket(ctx context.Context, req *pb.DriverGetBucketRequest) (*pb.DriverGetBucketResponse, error) {
+	b, err := s.d.existingBucket(ctx, req.GetBucketId(), req.GetParameters())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.DriverGetBucketResponse{BucketId: b.id, Protocols: s.bucketInfo(b)}, nil
+}
+
+func (s v1alpha2) DriverGenerateBucketId(ctx context.Context, req *pb.DriverGenerateBucketIdRequest) (*pb.DriverGenerateBucketIdResponse, error) {
+	id := "fake." + req.GetName()
+	switch {
+	case s.d.has(OpaqueIDs): // which are those of an older generation
+		return s.UnimplementedProvisionerServer.DriverGenerateBucketId(ctx, req)
+	case s.d.has(GeneratesAnother):
+		id += strings.ToLower(rand.Text()[:4])
+	case s.d.has(GeneratesOne):
+		id = "fake.bucket"
+	case s.d.has(GeneratesSpaces):
+		id += " x"
+	case s.d.has(GenerateMakes):
+		if _, err := s.d.createBucket(ctx, req.GetName(), types(req.GetProtocols()), req.GetParameters()); err != nil {
+			return nil, err
+		}
+	}
+	return &pb.DriverGenerateBucketIdResponse{BucketId: id}, nil
 }
 
 func (s v1alpha2) DriverDeleteBucket(ctx context.Context, req *pb.DriverDeleteBucketRequest) (*pb.DriverDeleteBucketResponse, error) {
