@@ -218,6 +218,9 @@ func Checks() []Check {
 		{Number: "K09", Name: "a key for two buckets has each bucket's own mode", run: eachItsMode, Rules: []Rule{
 			should(V1Alpha2, "cosi.proto:426", twoMode),
 		}},
+		{Number: "K10", Name: "a key that is read-only in the first of three modes reads and does not write", run: splitReadOnly, Rules: []Rule{
+			should(V1Alpha2, "draft/cosi.proto:271", "Read-only access mode."),
+		}},
 
 		// F: fields.
 		{Number: "F01", Name: "a missing field of create or grant is INVALID_ARGUMENT", run: missingFields, Rules: []Rule{

@@ -51,6 +51,7 @@ const (
 	RevokesAll         Fault = "revoke kills all keys of the bucket"
 	MasterKeys         Fault = "a key opens every bucket"
 	NoModes            Fault = "every key reads and writes"
+	ModesShifted       Fault = "modes in three categories are read by the numbers of one"
 	KeysOutliveBuckets Fault = "a key outlives its bucket"
 	MissingInternal    Fault = "a missing field is INTERNAL"
 	MissingHangs       Fault = "a call without a name is never answered"
@@ -106,7 +107,7 @@ func Faults() []Fault {
 		GeneratesAnother, GeneratesOne, GeneratesSpaces, GenerateMakes, NoAccountID,
 		NoRegion, TwoCredentials, NoStyle, NewAccountID, NewKey, RotatedKey, OneAccountID, GrantExists,
 		GrantAnything, GrantUnknown, OneInfo, OrderMatters, IAMFailed, RevokeNotFound, RevokeUnknown,
-		RevokeNeedsBucket, DeadKeys, BucketElsewhere, ImmortalKeys, RevokesAll, MasterKeys, NoModes,
+		RevokeNeedsBucket, DeadKeys, BucketElsewhere, ImmortalKeys, RevokesAll, MasterKeys, NoModes, ModesShifted,
 		KeysOutliveBuckets, MissingInternal, MissingHangs, MissingIDInternal, EnumsTaken, ProtocolsTaken,
 		LongInternal, ForeignUnknown, ForeignCrash, CreateRace, GrantRace, KeyRace, ConcurrencyRefused, RevokeRace,
 		DeleteRace, PoisonedCreate, PoisonedGrant, PoisonedRevoke, PoisonedDelete, GrantOutOfRange, Details,

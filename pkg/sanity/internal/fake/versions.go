@@ -193,7 +193,11 @@ func (s v1alpha2) DriverGrantBucketAccess(ctx context.Context, req *pb.DriverGra
 		serviceAccount: req.GetServiceAccountName(), parameters: req.GetParameters(),
 	}
 	for _, b := range req.GetBuckets() {
-		g.buckets = append(g.buckets, accessed{b.GetBucketId(), int32(b.GetAccessMode().GetMode())})
+		mode := int32(b.GetAccessMode().GetMode())
+		if len(b.ProtoReflect().GetUnknown()) > 0 && !s.d.has(ModesShifted) { // one mode of three
+			mode--
+		}
+		g.buckets = append(g.buckets, accessed{b.GetBucketId(), mode})
 	}
 	a, buckets, err := s.d.grantAccess(ctx, req.GetAccountName(), g, codes.AlreadyExists)
 	if err != nil {
