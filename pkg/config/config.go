@@ -46,6 +46,28 @@ type Config struct {
 	OnDemand *OnDemand `yaml:"onDemand,omitempty"`
 	// Drift is how what was made is compared with the journal.
 	Drift Drift `yaml:"drift"`
+	// COSI is how sidecars call.
+	COSI COSI `yaml:"cosi"`
+}
+
+// COSI is how sidecars call.
+type COSI struct {
+	// Generation is the state of upstream's v1alpha2 that the sidecar is built from,
+	// by the names in proto-docs/v1alpha2.md. By default, auto, each call tells. With
+	// another value a bucket's name is never taken for an id, nor an id for a name.
+	Generation Generation `yaml:"generation" jsonschema:"enum=auto,enum=A,enum=B1,enum=B2,enum=C1,enum=C2"`
+}
+
+// Generation is a state that upstream's v1alpha2 has been in.
+type Generation string
+
+// Auto is the generation that each call tells.
+const Auto Generation = "auto"
+
+func (g Generation) check(at settings.Section) {
+	if !slices.Contains([]Generation{Auto, "A", "B1", "B2", "C1", "C2"}, g) {
+		at.Faultf("%q is none of auto, A, B1, B2, C1 and C2", g)
+	}
 }
 
 // Driver is who this driver is.
@@ -212,6 +234,7 @@ func (c *Config) setDefaults() {
 		s.Namespace = strings.TrimSpace(string(text))
 	}
 	c.Drift.setDefaults()
+	c.COSI.Generation = cmp.Or(c.COSI.Generation, Auto)
 	for i := range c.Contracts {
 		c.Contracts[i].setDefaults()
 	}
@@ -258,6 +281,7 @@ func (c *Config) check(file settings.Section) {
 	}
 	c.Journal.check(file.At("journal"))
 	c.Drift.check(file.At("drift"))
+	c.COSI.Generation.check(file.At("cosi", "generation"))
 
 	var backends []string
 	for i, b := range c.Backends {

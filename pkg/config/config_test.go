@@ -308,3 +308,20 @@ func TestDrift(t *testing.T) {
 		}
 	}
 }
+
+func TestGeneration(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]config.Generation{"": config.Auto, "cosi: {generation: B2}\n": "B2", "cosi: {}\n": config.Auto} {
+		c, err := config.Parse([]byte(valid(t)+text), driver.Types())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.COSI.Generation != want {
+			t.Errorf("%q is %s, want %s", text, c.COSI.Generation, want)
+		}
+	}
+	_, err := config.Parse([]byte(valid(t)+"cosi: {generation: B3}\n"), driver.Types())
+	if want := `cosi.generation: "B3" is none of auto, A, B1, B2, C1 and C2`; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v does not say %s", err, want)
+	}
+}

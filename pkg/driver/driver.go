@@ -60,12 +60,12 @@ const (
 	V1alpha2 Version = "v1alpha2"
 )
 
-func (v Version) register(r *grpc.Server, name string, p *provisioner.Provisioner) {
+func (v Version) register(r *grpc.Server, c *config.Config, p *provisioner.Provisioner) {
 	switch v {
 	case V1alpha1:
-		v1alpha1.New(name, p).Register(r)
+		v1alpha1.New(c.Driver.Name, p).Register(r)
 	case V1alpha2:
-		v1alpha2.New(name, p).Register(r)
+		v1alpha2.New(c.Driver.Name, c.COSI.Generation, p).Register(r)
 	}
 }
 
@@ -105,7 +105,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		Failed: failed(teller),
 		Register: func(r *grpc.Server) {
 			for _, v := range o.Versions {
-				v.register(r, c.Driver.Name, p)
+				v.register(r, c, p)
 			}
 		},
 	})

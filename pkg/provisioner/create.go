@@ -40,6 +40,39 @@ func (p *Provisioner) CreateBucket(ctx context.Context, name string, parameters 
 	return b, err
 }
 
+// GenerateBucketID returns the id that [Provisioner.CreateBucket] gives a bucket of
+// this name. It is a function of the request and the configuration: nothing is
+// made or written, and no service is asked.
+func (p *Provisioner) GenerateBucketID(name string, parameters map[string]string) (cosi.BucketID, error) {
+	_, id, _, err := p.checkCreate(name, parameters)
+	return id, err
+}
+
+// Generated tells a bucket's id from its name, which may have dots too: an id names
+// a backend of the driver's, or the contract that the class leads to.
+func (p *Provisioner) Generated(s string, parameters map[string]string) (cosi.BucketID, bool) {
+	id, err := cosi.ParseBucketID(s)
+	if err != nil {
+		return id, false
+	}
+	_, ours := p.backends[id.Backend]
+	terms, known := p.terms(parameters["contract"])
+	return id, ours || known && terms.ContractFor(id.Bucket) == id.Contract
+}
+
+// CreateGenerated is [Provisioner.CreateBucket] for a bucket whose id was generated,
+// and is kept by the COSI object: another one cannot be made in its place.
+func (p *Provisioner) CreateGenerated(ctx context.Context, id cosi.BucketID, parameters map[string]string) (Bucket, error) {
+	now, err := p.GenerateBucketID(id.Bucket, parameters)
+	if err == nil && now != id {
+		err = fault.New(fault.FailedPrecondition, "bucket %s cannot be made: by its class and the configuration it would be %s; restore the contract's backend in the configuration, or make a new BucketClaim", id, now)
+	}
+	if err != nil {
+		return Bucket{}, err
+	}
+	return p.CreateBucket(ctx, id.Bucket, parameters)
+}
+
 func (p *Provisioner) createBucket(ctx context.Context, id cosi.BucketID, class bucketClass, terms config.Terms) (Bucket, error) {
 	ctx, call, err := p.begin(ctx, lock.Shared("contract", id.ContractID), lock.Exclusive("bucket", id))
 	if err != nil {

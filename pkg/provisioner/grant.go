@@ -27,6 +27,9 @@ import (
 type GrantRequest struct {
 	// Name is the name of the access.
 	Name string
+	// Under is the contract in the id that was generated for the access; zero if the
+	// request has no id.
+	Under cosi.ContractID
 	// Auth is how the application proves who it is.
 	Auth cosi.AuthType
 	// Parameters are those of the BucketAccessClass.
@@ -109,6 +112,13 @@ func (p *Provisioner) GrantAccess(ctx context.Context, req GrantRequest) (Access
 		}
 	}
 	return Access{ID: id, Key: record.Issued, Buckets: buckets}, nil
+}
+
+// GenerateAccessID returns the id that [Provisioner.GrantAccess] gives an access.
+// Nothing is made or written, and no service is asked.
+func (p *Provisioner) GenerateAccessID(req GrantRequest) (cosi.AccountID, error) {
+	id, _, _, err := p.checkGrant(req, req.Parameters)
+	return id, err
 }
 
 // accessLocks are what a call on an access holds.
@@ -236,7 +246,9 @@ func (p *Provisioner) checkGrant(req GrantRequest, parameters map[string]string)
 	switch req.Auth {
 	case cosi.Key:
 	case cosi.ServiceAccount:
-		err = join(err, fault.New(fault.InvalidArgument, "authentication by service account (IAM) is not supported by this driver; use a BucketAccessClass with authenticationType: Key"))
+		// Were it served, a v1alpha2 sidecar would still ask for credentials: a message
+		// of the requested protocol, which may be empty.
+		err = join(err, fault.New(fault.InvalidArgument, "authentication by service account (IAM) is not supported: the request names no namespace, so any account of that name would have the access; use a BucketAccessClass with authenticationType: Key"))
 	default:
 		err = join(err, fault.New(fault.InvalidArgument, "the authentication type is missing or unknown; use a BucketAccessClass with authenticationType: Key"))
 	}
@@ -268,6 +280,9 @@ func (p *Provisioner) checkGrant(req GrantRequest, parameters map[string]string)
 			err = join(err, fault.New(fault.InvalidArgument, "bucket %s: %s allows none of the actions of the BucketAccessClass; use another BucketAccessClass, or another mode", bucketID, mode))
 		}
 		grant.Buckets = append(grant.Buckets, journal.BucketAccess{Bucket: bucketID.Bucket, Mode: mode, Actions: actions})
+	}
+	if req.Under != (cosi.ContractID{}) && len(grant.Buckets) > 0 && req.Under != id.ContractID {
+		err = join(err, fault.New(fault.InvalidArgument, "account %s is of another contract than its buckets (%s); make a new BucketAccess", cosi.AccountID{ContractID: req.Under, Account: req.Name}, id.ContractID))
 	}
 	if err != nil {
 		return id, grant, backend, err

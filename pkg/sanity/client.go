@@ -83,6 +83,7 @@ type accessRequest struct {
 	auth       int32            // 1 is a key and 2 a service account, in both versions
 	account    string           // the service account's name; v1alpha2
 	parameters map[string]string
+	split      bool // the modes stand in three categories, as in v1alpha2's later generations
 }
 
 // access is what was answered to an accessRequest.

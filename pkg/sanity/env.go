@@ -16,6 +16,7 @@ type env struct {
 	*session
 	number string
 	ledger *ledger
+	split  bool // accesses are asked for with modes in three categories
 
 	mu    sync.Mutex
 	names int
@@ -62,7 +63,7 @@ func (e *env) aBucket() bucketRequest {
 
 // accessTo asks for the usual access to buckets under a fresh name.
 func (e *env) accessTo(buckets ...bucket) accessRequest {
-	r := accessRequest{name: e.accessName(), auth: keyAuth, parameters: e.cfg.AccessParameters}
+	r := accessRequest{name: e.accessName(), auth: keyAuth, parameters: e.cfg.AccessParameters, split: e.split}
 	for _, b := range buckets {
 		r.buckets = append(r.buckets, accessedBucket{b, readWrite})
 	}

@@ -22,7 +22,7 @@ var found = map[fake.Fault]string{
 	fake.ProtocolTwice: "2:I04",
 
 	fake.NoBucketID: "B01 B02 B03 B04 B05 2:B06 B07 1:B08 B09 2:B10 2:B11 2:B12 A01 A02 A03 2:A04 A05 A06 A07 A08 2:A09 A10 2:A11 2:A12 A13 " +
-		"R01 R02 R03 K01 1:K02 K03 K04 K05 K06 K07 1:K08 2:K09 F01 F02 F03 2:F04 F05 F06 F07 C01 C02 C03 C04 C05 C06 T01 T02 T03 T04 G10", // what would go without a bucket?
+		"R01 R02 R03 K01 1:K02 K03 K04 K05 K06 2:K10 K07 1:K08 2:K09 F01 F02 F03 2:F04 F05 F06 F07 C01 C02 C03 C04 C05 C06 T01 T02 T03 T04 G10", // what would go without a bucket?
 	fake.LongBucketID:       "B02 2:B10",
 	fake.SlashInBucketID:    "2:B02 2:B10",
 	fake.NewBucketID:        "B03 B05 B09 C01 T01",
@@ -32,13 +32,18 @@ var found = map[fake.Fault]string{
 	fake.UnsupportedInfo:    "2:B06",
 	fake.DeleteNotFound:     "B07 2:C05 2:C06 2:T04 2:G01", // what v1alpha1's sidecar takes for success
 	fake.DeletePrecondition: "B07 1:B08 C05 C06 T04",
-	fake.DeleteUnknown:      "B09",
+	fake.DeleteUnknown:      "B09 2:B14",
 	fake.ExistingNotFound:   "2:B10 2:B12",
-	fake.ExistingInvented:   "2:B11",
+	fake.ExistingInvented:   "2:B11 2:B14",
 	fake.ExistingAnything:   "2:B12",
 	fake.NothingDeleted:     "B07 1:B08 2:B11 A10 R03 C04 C05 C06 T04 G10",
 
-	fake.NoAccountID:    "A01 A02 A03 2:A04 A05 A06 A07 A08 2:A09 2:A11 2:A12 R01 R02 R03 K01 1:K02 K03 K04 K05 K06 K07 1:K08 2:K09 C02 C03 C04 C05 C06 T02 T03 G10",
+	fake.GeneratesAnother: "2:B13",
+	fake.GeneratesOne:     "2:B13",
+	fake.GeneratesSpaces:  "2:B13 2:B14",
+	fake.GenerateMakes:    "2:B14",
+
+	fake.NoAccountID:    "A01 A02 A03 2:A04 A05 A06 A07 A08 2:A09 2:A11 2:A12 R01 R02 R03 K01 1:K02 K03 K04 K05 K06 2:K10 K07 1:K08 2:K09 C02 C03 C04 C05 C06 T02 T03 G10",
 	fake.LongAccountID:  "A02",
 	fake.NoRegion:       "1:A03 1:K01 1:K02 1:K03 1:K04 1:K05 1:K06 1:K07 1:K08 1:T02 1:T03", // nothing can be signed
 	fake.TwoCredentials: "A03 2:A11",
@@ -58,12 +63,13 @@ var found = map[fake.Fault]string{
 	fake.RevokeUnknown:     "R02",
 	fake.RevokeNeedsBucket: "R03 C06 G10",
 
-	fake.DeadKeys:           "K01 1:K02 K03 K04 K05 K06 K07 1:K08 2:K09 T02 1:T03",
+	fake.DeadKeys:           "K01 1:K02 K03 K04 K05 K06 2:K10 K07 1:K08 2:K09 T02 1:T03",
 	fake.BucketElsewhere:    "1:K02",
 	fake.ImmortalKeys:       "K04 T03",
 	fake.RevokesAll:         "K04",
-	fake.MasterKeys:         "K05 K06 K07 2:K09",
-	fake.NoModes:            "K06 K07 2:K09",
+	fake.MasterKeys:         "K05 K06 2:K10 K07 2:K09",
+	fake.NoModes:            "K06 2:K10 K07 2:K09",
+	fake.ModesShifted:       "2:K10",
 	fake.KeysOutliveBuckets: "1:K08",
 
 	fake.MissingInternal:   "F01",
@@ -176,10 +182,10 @@ var legal = map[fake.Fault]string{
 	fake.AbortsSecond:    "",
 	fake.OneBucketOnly:   "2:A11 2:A12 2:K09",
 	fake.KeepsGranted:    "1:K08",
-	fake.FullKeysOnly:    "K06 K07 2:K09",
-	fake.OpaqueIDs:       "B09 R02",
+	fake.FullKeysOnly:    "K06 2:K10 K07 2:K09",
+	fake.OpaqueIDs:       "B09 R02 2:B13 2:B14 2:K10",
 	fake.ServiceAccounts: "",
-	fake.Azure:           "K01 1:K02 K03 K04 K05 K06 K07 1:K08 2:K09",
+	fake.Azure:           "K01 1:K02 K03 K04 K05 K06 2:K10 K07 1:K08 2:K09",
 	fake.TakesEmptyIDs:   "",
 }
 

@@ -34,7 +34,10 @@ var allowedCodes = map[Version]map[string][]codes.Code{
 		"DriverGetInfo":           nil,
 		"DriverCreateBucket":      {codes.InvalidArgument, codes.NotFound, codes.AlreadyExists},
 		"DriverGetExistingBucket": {codes.InvalidArgument, codes.NotFound, codes.AlreadyExists},
-		"DriverDeleteBucket":      {codes.InvalidArgument},
+		// Which not every generation of v1alpha2 has.
+		"DriverGetBucket":        {codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.Unimplemented},
+		"DriverGenerateBucketId": {codes.InvalidArgument, codes.Unimplemented},
+		"DriverDeleteBucket":     {codes.InvalidArgument},
 		// OUT_OF_RANGE if several buckets are asked for, see codesAllowed.
 		"DriverGrantBucketAccess":  {codes.InvalidArgument, codes.NotFound, codes.AlreadyExists},
 		"DriverRevokeBucketAccess": {codes.InvalidArgument},

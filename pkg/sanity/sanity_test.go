@@ -163,7 +163,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	for reason, checks := range map[string]string{
 		"no otherBucketParameters are given":              "B05 2:B12",
 		"no otherAccessParameters are given":              "2:A08",
-		"the S3 checks are off (--s3)":                    "K01 1:K02 K03 K04 K05 2:K06 2:K07 1:K08 2:K09",
+		"the S3 checks are off (--s3)":                    "K01 1:K02 K03 K04 K05 2:K06 2:K07 1:K08 2:K09 2:K10",
 		"no parameters are given that ask for such a key": "1:K06 1:K07",
 		"skipped by the user":                             "F01 F02 F03 2:F04 F05 F06 F07 G07",
 	} {

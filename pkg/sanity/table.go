@@ -5,6 +5,7 @@ package sanity
 //	v1alpha1   Go module sigs.k8s.io/container-object-storage-interface-spec v0.1.0
 //	v1alpha2   github.com/kubernetes-sigs/container-object-storage-interface, proto/, commit ee00c2690b87
 //	sidecar    the same repository: tag v0.2.2 for v1alpha1, that commit for v1alpha2
+//	draft      proto/ of the branch that brought v1alpha2 the generation of ids, commit 652397ddf647
 
 func must(v Version, source, sentence string) Rule { return Rule{v, Must, sentence, source} }
 
@@ -112,6 +113,12 @@ func Checks() []Check {
 		{Number: "B12", Name: "an existing bucket with other parameters is ALREADY_EXISTS", run: existingOtherwise, Rules: []Rule{
 			should(V1Alpha2, "spec.md:504", "`AlreadyExists` (not retryable) when the bucket already exists but is incompatible with the request."),
 		}},
+		{Number: "B13", Name: "a generated bucket_id is the same each time, and no other bucket's", run: generatedID, Rules: []Rule{
+			must(V1Alpha2, "draft/cosi.proto:63", "It MUST return the same bucket_id for every call with the same name."),
+		}},
+		{Number: "B14", Name: "a bucket_id that was only generated is no bucket's, and its deletion is OK", run: onlyGenerated, Rules: []Rule{
+			must(V1Alpha2, "draft/cosi.proto:66", "It MUST NOT result in backend resource leakage if this command fails and COSI subsequently deletes the resource without calling DriverDeleteBucket."),
+		}},
 
 		// A: access.
 		{Number: "A01", Name: "grant answers an account_id", run: grantAnswersID, Rules: []Rule{
@@ -210,6 +217,9 @@ func Checks() []Check {
 		}},
 		{Number: "K09", Name: "a key for two buckets has each bucket's own mode", run: eachItsMode, Rules: []Rule{
 			should(V1Alpha2, "cosi.proto:426", twoMode),
+		}},
+		{Number: "K10", Name: "a key that is read-only in the first of three modes reads and does not write", run: splitReadOnly, Rules: []Rule{
+			should(V1Alpha2, "draft/cosi.proto:271", "Read-only access mode."),
 		}},
 
 		// F: fields.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/contract-cosi/contract-cosi-driver/pkg/cosipb/v1alpha2"
 )
@@ -81,11 +82,27 @@ func (c *v1alpha2Client) grantRequest(request accessRequest) *pb.DriverGrantBuck
 		ServiceAccountName: request.account, Parameters: request.parameters,
 	}
 	for _, b := range request.buckets {
-		req.Buckets = append(req.Buckets, &pb.DriverGrantBucketAccessRequest_AccessedBucket{
+		accessed := &pb.DriverGrantBucketAccessRequest_AccessedBucket{
 			BucketId: b.bucket.id, AccessMode: &pb.AccessMode{Mode: pb.AccessMode_Mode(b.mode)},
-		})
+		}
+		if request.split {
+			accessed.AccessMode.Mode++ // ANY is the first there
+			accessed.ProtoReflect().SetUnknown(noMetadataModes())
+		}
+		req.Buckets = append(req.Buckets, accessed)
 	}
 	return req
+}
+
+// noMetadataModes are the fields by which later generations say ANY of metadata.
+func noMetadataModes() []byte {
+	wire, err := proto.Marshal(&pb.AccessedBucketB2{
+		ObjectMetadataAccessMode: &pb.AccessModeB2{Mode: pb.AccessModeB2_ANY}, BucketMetadataAccessMode: &pb.AccessModeB2{Mode: pb.AccessModeB2_ANY},
+	})
+	if err != nil {
+		panic(err) // a message of constants
+	}
+	return wire
 }
 
 func (c *v1alpha2Client) grant(ctx context.Context, request accessRequest) (access, error) {

@@ -25,22 +25,20 @@ func subjectOf(req any) subject {
 		s.bucket, s.access = r.GetBucketId(), r.GetName()
 	case *cosiproto.DriverRevokeBucketAccessRequest:
 		s.bucket, s.access = r.GetBucketId(), r.GetAccountId()
+	case *cosipb.DriverGenerateBucketIdRequest:
+		return subject{contract: r.GetParameters()["contract"], bucket: r.GetName()}
 	case *cosipb.DriverCreateBucketRequest:
 		return subject{contract: r.GetParameters()["contract"], bucket: r.GetName()}
-	case *cosipb.DriverGetExistingBucketRequest:
-		return subject{contract: r.GetParameters()["contract"], bucket: r.GetExistingBucketId()}
+	case *cosipb.DriverGetBucketRequest:
+		return subject{contract: r.GetParameters()["contract"], bucket: r.GetBucketId()}
 	case *cosipb.DriverDeleteBucketRequest:
 		s.bucket = r.GetBucketId()
-	case *cosipb.DriverGrantBucketAccessRequest:
-		s.access = r.GetAccountName()
-		if len(r.GetBuckets()) > 0 { // the others are under the same contract
-			s.bucket = r.GetBuckets()[0].GetBucketId()
-		}
+	case *cosipb.DriverGenerateBucketAccessIdRequest:
+		s.access, s.bucket = r.GetAccountName(), first(r.GetBuckets())
+	case *cosipb.DriverGrantBucketAccessRequestB2:
+		s.access, s.bucket = r.GetAccount(), first(r.GetBuckets())
 	case *cosipb.DriverRevokeBucketAccessRequest:
-		s.access = r.GetAccountId()
-		if len(r.GetBuckets()) > 0 {
-			s.bucket = r.GetBuckets()[0].GetBucketId()
-		}
+		s.access, s.bucket = r.GetAccountId(), first(r.GetBuckets())
 	}
 	for _, id := range []string{s.bucket, s.access} { // which have the same form
 		if b, err := cosi.ParseBucketID(id); err == nil {
@@ -49,6 +47,15 @@ func subjectOf(req any) subject {
 		}
 	}
 	return s
+}
+
+// first returns the first of a request's buckets; the others are under the same
+// contract.
+func first[B interface{ GetBucketId() string }](buckets []B) string {
+	if len(buckets) == 0 {
+		return ""
+	}
+	return buckets[0].GetBucketId()
 }
 
 // values are the subject as lines of the log have it.

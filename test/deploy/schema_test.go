@@ -308,10 +308,12 @@ contracts:
     drift: repair
 onDemand: {namePrefix: trial-, backend: b, drift: off}
 drift: {mode: report, interval: 1h, callsPerSecond: 5}
+cosi: {generation: C1}
 `
 	for change, refusedBy := range map[string]string{ // "" is neither, else driver, or both
 		"": "",
 		"namePrefix: trial- > nameprefix: trial-": "both",
+		"generation: C1 > generation: C3":         "both",
 		"maxBuckets > maxBucket":                  "both",
 		"maxBuckets: 3 > maxBuckets: 3.5":         "both",
 		"maxBuckets: 3 > maxBuckets: -3":          "both",

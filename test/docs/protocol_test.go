@@ -109,9 +109,31 @@ func TestCodesAndFields(t *testing.T) {
 	}
 }
 
-// The descriptor set is that of the protocol which the driver links.
-func TestDescriptorSet(t *testing.T) {
+// The descriptor sets are of the protocol which the driver links: one with upstream's
+// first v1alpha2, as reflection shows it, and one with its newest.
+func TestDescriptorSets(t *testing.T) {
 	t.Parallel()
+	descriptorSet(t, "cosi.protoset", versions["v1alpha1"].file, versions["v1alpha2"].file)
+	newest := protodesc.ToFileDescriptorProto(versions["v1alpha2"].file)
+	for _, service := range newest.GetService() {
+		for _, m := range service.GetMethod() {
+			switch m.GetName() {
+			case "DriverCreateBucket":
+				m.OutputType = proto.String("." + newest.GetPackage() + ".DriverCreateBucketResponseC1")
+			case "DriverGrantBucketAccess":
+				m.InputType = proto.String("." + newest.GetPackage() + ".DriverGrantBucketAccessRequestB2")
+			}
+		}
+	}
+	file, err := protodesc.NewFile(newest, nil)
+	must(t, err)
+	descriptorSet(t, "cosi-c2.protoset", file)
+}
+
+// descriptorSet compares a file of proto-docs with these files and all that they
+// import.
+func descriptorSet(t *testing.T, name string, files ...protoreflect.FileDescriptor) {
+	t.Helper()
 	root, err := harness.Root()
 	must(t, err)
 	set := &descriptorpb.FileDescriptorSet{}
@@ -127,18 +149,19 @@ func TestDescriptorSet(t *testing.T) {
 		}
 		set.File = append(set.File, protodesc.ToFileDescriptorProto(f))
 	}
-	add(versions["v1alpha1"].file)
-	add(versions["v1alpha2"].file)
+	for _, f := range files {
+		add(f)
+	}
 	want, err := proto.MarshalOptions{Deterministic: true}.Marshal(set)
 	must(t, err)
-	file := filepath.Join(root, "proto-docs", "cosi.protoset")
+	file := filepath.Join(root, "proto-docs", name)
 	if *update {
 		must(t, os.WriteFile(file, want, 0o644))
 	}
 	got, err := os.ReadFile(file)
 	must(t, err)
 	if !bytes.Equal(got, want) {
-		t.Error("proto-docs/cosi.protoset is stale; run make generate")
+		t.Errorf("proto-docs/%s is stale; run make generate", name)
 	}
 }
 

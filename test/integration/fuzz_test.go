@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	cosipb "github.com/contract-cosi/contract-cosi-driver/pkg/cosipb/v1alpha2"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server/code"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server/v1alpha1"
@@ -28,7 +29,7 @@ import (
 type monkey struct {
 	*env
 	contract string
-	methods  []protoreflect.MethodDescriptor
+	methods  []form
 	tables   map[string]code.Table
 
 	mu       sync.Mutex
@@ -37,16 +38,28 @@ type monkey struct {
 	seen     map[codes.Code]int
 }
 
+// form is a method with the messages that it has in some version and generation.
+type form struct {
+	protoreflect.MethodDescriptor
+	input, output protoreflect.MessageDescriptor
+}
+
 func newMonkey(t testing.TB) *monkey {
 	m := &monkey{env: newEnv(t, "onDemand:\n  backend: main\n  adoptBuckets: true\n  onLastBucket: cancel\n"), contract: newContract(), tables: v1alpha1.Tables(), seen: map[codes.Code]int{}}
 	maps.Copy(m.tables, v1alpha2.Tables())
 	for _, file := range []protoreflect.FileDescriptor{(&cosiproto.DriverGetInfoRequest{}).ProtoReflect().Descriptor().ParentFile(), cosipb.File_cosi_v1alpha2_proto} {
 		for i := range file.Services().Len() {
 			for j := range file.Services().Get(i).Methods().Len() {
-				m.methods = append(m.methods, file.Services().Get(i).Methods().Get(j))
+				method := file.Services().Get(i).Methods().Get(j)
+				m.methods = append(m.methods, form{method, method.Input(), method.Output()})
 			}
 		}
 	}
+	service := cosipb.File_cosi_v1alpha2_proto.Services().ByName("Provisioner").Methods()
+	m.methods = append(m.methods,
+		form{service.ByName("DriverGrantBucketAccess"), (&cosipb.DriverGrantBucketAccessRequestB2{}).ProtoReflect().Descriptor(), (&cosipb.DriverGrantBucketAccessResponse{}).ProtoReflect().Descriptor()},
+		form{service.ByName("DriverCreateBucket"), (&cosipb.DriverCreateBucketRequest{}).ProtoReflect().Descriptor(), (&cosipb.DriverCreateBucketResponseC1{}).ProtoReflect().Descriptor()},
+	)
 	return m
 }
 
@@ -80,6 +93,7 @@ func (m *monkey) text(c *choices, method, field protoreflect.Name) string {
 		"bucket_id":          {id + m.contract + "-a", id + m.contract + "-b"},
 		"existing_bucket_id": {id + m.contract + "-a", id + m.contract + "-b"},
 		"account_id":         {id + "ba-1", id + "ba-2"},
+		"account":            {"ba-1", id + "ba-2"},
 	}[field]
 	if field == "name" && method == "DriverGrantBucketAccess" {
 		fits = []string{"ba-1", "ba-2"}
@@ -137,7 +151,7 @@ func (m *monkey) fill(c *choices, method protoreflect.Name, msg protoreflect.Mes
 		case f.Message() != nil:
 			m.fill(c, method, msg.Mutable(f).Message())
 		case f.Enum() != nil:
-			number := []protoreflect.EnumNumber{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 3, 0, 77, -1}[c.next(16)]
+			number := []protoreflect.EnumNumber{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 4, 2, 3, 0, 77, -1}[c.next(16)]
 			msg.Set(f, protoreflect.ValueOfEnum(number))
 		case f.Kind() == protoreflect.StringKind:
 			msg.Set(f, protoreflect.ValueOfString(m.text(c, method, f.Name())))
@@ -151,8 +165,17 @@ func (m *monkey) fill(c *choices, method protoreflect.Name, msg protoreflect.Mes
 func (m *monkey) call(data []byte) {
 	c := choices(data)
 	method := m.methods[c.next(len(m.methods))]
-	req, resp := dynamicpb.NewMessage(method.Input()), dynamicpb.NewMessage(method.Output())
+	req, resp := dynamicpb.NewMessage(method.input), dynamicpb.NewMessage(method.output)
 	m.fill(&c, method.Name(), req)
+	made := "" // the id of a create by id, which the answer does not have
+	if name := method.input.Fields().ByName("name"); method.output.Name() == "DriverCreateBucketResponseC1" {
+		made = "main." + m.contract + "." + m.contract + "-a"
+		req.Set(name, protoreflect.ValueOfString(made))
+	} else if name != nil && method.output.Name() == "DriverCreateBucketResponse" {
+		if _, err := cosi.ParseBucketID(req.Get(name).String()); err == nil {
+			req.Clear(name) // it would be answered in the other form
+		}
+	}
 	name := "/" + string(method.Parent().FullName()) + "/" + string(method.Name())
 	err := m.conn.Invoke(context.Background(), name, req, resp)
 	s := status.Convert(err)
@@ -161,6 +184,9 @@ func (m *monkey) call(data []byte) {
 	m.seen[s.Code()]++
 	if err == nil {
 		m.remember(resp)
+		if made != "" && !slices.Contains(m.buckets, made) {
+			m.buckets = append(m.buckets, made)
+		}
 		return
 	}
 	if !slices.Contains(m.tables[name].Codes(), s.Code()) || s.Code() == codes.Internal {

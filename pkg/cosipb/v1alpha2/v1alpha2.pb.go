@@ -1,7 +1,13 @@
-// COSI v1alpha2 as it is on the wire: the package, services, messages, fields
-// and numbers are those of proto/cosi.proto at commit ee00c2690b877f9af3733acb8d03ea2c2a4bd521
-// of github.com/kubernetes-sigs/container-object-storage-interface. The
-// comments are this project's.
+// COSI v1alpha2 as it is on the wire. Upstream has not released it, and it has
+// changed: v1alpha2.md calls the forms it has had generations A, B1, B2, C1 and
+// C2, and has a table of them. The services have the methods of all generations.
+// A message without a generation in its name is that of generation A, whose
+// package, messages, fields and numbers are those of proto/cosi.proto at commit
+// ee00c2690b877f9af3733acb8d03ea2c2a4bd521 of
+// github.com/kubernetes-sigs/container-object-storage-interface, or came later
+// and is the same in every generation that has it. A message that a generation
+// changed has the generation in its name, which never travels. The comments are
+// this project's.
 //
 // The file is not upstream's own because two of upstream's cannot be linked
 // into one program: both versions register the file name "cosi.proto" and the
@@ -231,6 +237,61 @@ func (x AccessMode_Mode) Number() protoreflect.EnumNumber {
 // Deprecated: Use AccessMode_Mode.Descriptor instead.
 func (AccessMode_Mode) EnumDescriptor() ([]byte, []int) {
 	return file_cosi_v1alpha2_proto_rawDescGZIP(), []int{13, 0}
+}
+
+type AccessModeB2_Mode int32
+
+const (
+	AccessModeB2_UNKNOWN    AccessModeB2_Mode = 0
+	AccessModeB2_ANY        AccessModeB2_Mode = 1 // the BucketAccess does not say
+	AccessModeB2_READ_WRITE AccessModeB2_Mode = 2
+	AccessModeB2_READ_ONLY  AccessModeB2_Mode = 3
+	AccessModeB2_WRITE_ONLY AccessModeB2_Mode = 4
+)
+
+// Enum value maps for AccessModeB2_Mode.
+var (
+	AccessModeB2_Mode_name = map[int32]string{
+		0: "UNKNOWN",
+		1: "ANY",
+		2: "READ_WRITE",
+		3: "READ_ONLY",
+		4: "WRITE_ONLY",
+	}
+	AccessModeB2_Mode_value = map[string]int32{
+		"UNKNOWN":    0,
+		"ANY":        1,
+		"READ_WRITE": 2,
+		"READ_ONLY":  3,
+		"WRITE_ONLY": 4,
+	}
+)
+
+func (x AccessModeB2_Mode) Enum() *AccessModeB2_Mode {
+	p := new(AccessModeB2_Mode)
+	*p = x
+	return p
+}
+
+func (x AccessModeB2_Mode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AccessModeB2_Mode) Descriptor() protoreflect.EnumDescriptor {
+	return file_cosi_v1alpha2_proto_enumTypes[4].Descriptor()
+}
+
+func (AccessModeB2_Mode) Type() protoreflect.EnumType {
+	return &file_cosi_v1alpha2_proto_enumTypes[4]
+}
+
+func (x AccessModeB2_Mode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AccessModeB2_Mode.Descriptor instead.
+func (AccessModeB2_Mode) EnumDescriptor() ([]byte, []int) {
+	return file_cosi_v1alpha2_proto_rawDescGZIP(), []int{29, 0}
 }
 
 type DriverGetInfoRequest struct {
@@ -1566,6 +1627,625 @@ func (*DriverRevokeBucketAccessResponse) Descriptor() ([]byte, []int) {
 	return file_cosi_v1alpha2_proto_rawDescGZIP(), []int{23}
 }
 
+type DriverGenerateBucketIdRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The Bucket object's name. The same name is always the same id.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// What the bucket has to support; empty leaves it to the driver.
+	Protocols []*ObjectProtocol `protobuf:"bytes,2,rep,name=protocols,proto3" json:"protocols,omitempty"`
+	// The class's.
+	Parameters    map[string]string `protobuf:"bytes,4,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DriverGenerateBucketIdRequest) Reset() {
+	*x = DriverGenerateBucketIdRequest{}
+	mi := &file_cosi_v1alpha2_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DriverGenerateBucketIdRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DriverGenerateBucketIdRequest) ProtoMessage() {}
+
+func (x *DriverGenerateBucketIdRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cosi_v1alpha2_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DriverGenerateBucketIdRequest.ProtoReflect.Descriptor instead.
+func (*DriverGenerateBucketIdRequest) Descriptor() ([]byte, []int) {
+	return file_cosi_v1alpha2_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *DriverGenerateBucketIdRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DriverGenerateBucketIdRequest) GetProtocols() []*ObjectProtocol {
+	if x != nil {
+		return x.Protocols
+	}
+	return nil
+}
+
+func (x *DriverGenerateBucketIdRequest) GetParameters() map[string]string {
+	if x != nil {
+		return x.Parameters
+	}
+	return nil
+}
+
+type DriverGenerateBucketIdResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 2048 characters of [a-zA-Z0-9/._-].
+	BucketId      string `protobuf:"bytes,1,opt,name=bucket_id,json=bucketId,proto3" json:"bucket_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DriverGenerateBucketIdResponse) Reset() {
+	*x = DriverGenerateBucketIdResponse{}
+	mi := &file_cosi_v1alpha2_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DriverGenerateBucketIdResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DriverGenerateBucketIdResponse) ProtoMessage() {}
+
+func (x *DriverGenerateBucketIdResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_cosi_v1alpha2_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DriverGenerateBucketIdResponse.ProtoReflect.Descriptor instead.
+func (*DriverGenerateBucketIdResponse) Descriptor() ([]byte, []int) {
+	return file_cosi_v1alpha2_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *DriverGenerateBucketIdResponse) GetBucketId() string {
+	if x != nil {
+		return x.BucketId
+	}
+	return ""
+}
+
+// DriverCreateBucketResponseC1 answers DriverCreateBucket since C1, where field
+// 1 of the request is the id. A draft of C1 has the answer in field 2.
+type DriverCreateBucketResponseC1 struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Every requested protocol is present, and no unsupported one.
+	Protocols *ObjectProtocolAndBucketInfo `protobuf:"bytes,1,opt,name=protocols,proto3" json:"protocols,omitempty"`
+	// The same, for the draft.
+	DraftProtocols *ObjectProtocolAndBucketInfo `protobuf:"bytes,2,opt,name=draft_protocols,json=draftProtocols,proto3" json:"draft_protocols,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *DriverCreateBucketResponseC1) Reset() {
+	*x = DriverCreateBucketResponseC1{}
+	mi := &file_cosi_v1alpha2_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DriverCreateBucketResponseC1) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DriverCreateBucketResponseC1) ProtoMessage() {}
+
+func (x *DriverCreateBucketResponseC1) ProtoReflect() protoreflect.Message {
+	mi := &file_cosi_v1alpha2_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DriverCreateBucketResponseC1.ProtoReflect.Descriptor instead.
+func (*DriverCreateBucketResponseC1) Descriptor() ([]byte, []int) {
+	return file_cosi_v1alpha2_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *DriverCreateBucketResponseC1) GetProtocols() *ObjectProtocolAndBucketInfo {
+	if x != nil {
+		return x.Protocols
+	}
+	return nil
+}
+
+func (x *DriverCreateBucketResponseC1) GetDraftProtocols() *ObjectProtocolAndBucketInfo {
+	if x != nil {
+		return x.DraftProtocols
+	}
+	return nil
+}
+
+type DriverGetBucketRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The Bucket object's existingBucketID.
+	BucketId string `protobuf:"bytes,1,opt,name=bucket_id,json=bucketId,proto3" json:"bucket_id,omitempty"`
+	// What the bucket has to support; empty leaves it to the driver.
+	Protocols []*ObjectProtocol `protobuf:"bytes,2,rep,name=protocols,proto3" json:"protocols,omitempty"`
+	// The Bucket object's.
+	Parameters    map[string]string `protobuf:"bytes,4,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DriverGetBucketRequest) Reset() {
+	*x = DriverGetBucketRequest{}
+	mi := &file_cosi_v1alpha2_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DriverGetBucketRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DriverGetBucketRequest) ProtoMessage() {}
+
+func (x *DriverGetBucketRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cosi_v1alpha2_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DriverGetBucketRequest.ProtoReflect.Descriptor instead.
+func (*DriverGetBucketRequest) Descriptor() ([]byte, []int) {
+	return file_cosi_v1alpha2_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *DriverGetBucketRequest) GetBucketId() string {
+	if x != nil {
+		return x.BucketId
+	}
+	return ""
+}
+
+func (x *DriverGetBucketRequest) GetProtocols() []*ObjectProtocol {
+	if x != nil {
+		return x.Protocols
+	}
+	return nil
+}
+
+func (x *DriverGetBucketRequest) GetParameters() map[string]string {
+	if x != nil {
+		return x.Parameters
+	}
+	return nil
+}
+
+type DriverGetBucketResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What later calls name the bucket by. C1 and C2 do not read it.
+	BucketId string `protobuf:"bytes,1,opt,name=bucket_id,json=bucketId,proto3" json:"bucket_id,omitempty"`
+	// As in DriverCreateBucketResponse.
+	Protocols     *ObjectProtocolAndBucketInfo `protobuf:"bytes,2,opt,name=protocols,proto3" json:"protocols,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DriverGetBucketResponse) Reset() {
+	*x = DriverGetBucketResponse{}
+	mi := &file_cosi_v1alpha2_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DriverGetBucketResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DriverGetBucketResponse) ProtoMessage() {}
+
+func (x *DriverGetBucketResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_cosi_v1alpha2_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DriverGetBucketResponse.ProtoReflect.Descriptor instead.
+func (*DriverGetBucketResponse) Descriptor() ([]byte, []int) {
+	return file_cosi_v1alpha2_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *DriverGetBucketResponse) GetBucketId() string {
+	if x != nil {
+		return x.BucketId
+	}
+	return ""
+}
+
+func (x *DriverGetBucketResponse) GetProtocols() *ObjectProtocolAndBucketInfo {
+	if x != nil {
+		return x.Protocols
+	}
+	return nil
+}
+
+// AccessModeB2 is what an account may do in one category, since B2. Its numbers
+// are not those of AccessMode.
+type AccessModeB2 struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mode          AccessModeB2_Mode      `protobuf:"varint,1,opt,name=mode,proto3,enum=sigs.k8s.io.cosi.v1alpha2.AccessModeB2_Mode" json:"mode,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccessModeB2) Reset() {
+	*x = AccessModeB2{}
+	mi := &file_cosi_v1alpha2_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccessModeB2) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccessModeB2) ProtoMessage() {}
+
+func (x *AccessModeB2) ProtoReflect() protoreflect.Message {
+	mi := &file_cosi_v1alpha2_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccessModeB2.ProtoReflect.Descriptor instead.
+func (*AccessModeB2) Descriptor() ([]byte, []int) {
+	return file_cosi_v1alpha2_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *AccessModeB2) GetMode() AccessModeB2_Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return AccessModeB2_UNKNOWN
+}
+
+// AccessedBucketB2 is a bucket of a grant since B2, with a mode in each of three
+// categories, all of them present.
+type AccessedBucketB2 struct {
+	state                    protoimpl.MessageState `protogen:"open.v1"`
+	BucketId                 string                 `protobuf:"bytes,1,opt,name=bucket_id,json=bucketId,proto3" json:"bucket_id,omitempty"`
+	ObjectDataAccessMode     *AccessModeB2          `protobuf:"bytes,2,opt,name=object_data_access_mode,json=objectDataAccessMode,proto3" json:"object_data_access_mode,omitempty"`
+	ObjectMetadataAccessMode *AccessModeB2          `protobuf:"bytes,3,opt,name=object_metadata_access_mode,json=objectMetadataAccessMode,proto3" json:"object_metadata_access_mode,omitempty"`
+	BucketMetadataAccessMode *AccessModeB2          `protobuf:"bytes,4,opt,name=bucket_metadata_access_mode,json=bucketMetadataAccessMode,proto3" json:"bucket_metadata_access_mode,omitempty"`
+	unknownFields            protoimpl.UnknownFields
+	sizeCache                protoimpl.SizeCache
+}
+
+func (x *AccessedBucketB2) Reset() {
+	*x = AccessedBucketB2{}
+	mi := &file_cosi_v1alpha2_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccessedBucketB2) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccessedBucketB2) ProtoMessage() {}
+
+func (x *AccessedBucketB2) ProtoReflect() protoreflect.Message {
+	mi := &file_cosi_v1alpha2_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccessedBucketB2.ProtoReflect.Descriptor instead.
+func (*AccessedBucketB2) Descriptor() ([]byte, []int) {
+	return file_cosi_v1alpha2_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *AccessedBucketB2) GetBucketId() string {
+	if x != nil {
+		return x.BucketId
+	}
+	return ""
+}
+
+func (x *AccessedBucketB2) GetObjectDataAccessMode() *AccessModeB2 {
+	if x != nil {
+		return x.ObjectDataAccessMode
+	}
+	return nil
+}
+
+func (x *AccessedBucketB2) GetObjectMetadataAccessMode() *AccessModeB2 {
+	if x != nil {
+		return x.ObjectMetadataAccessMode
+	}
+	return nil
+}
+
+func (x *AccessedBucketB2) GetBucketMetadataAccessMode() *AccessModeB2 {
+	if x != nil {
+		return x.BucketMetadataAccessMode
+	}
+	return nil
+}
+
+// DriverGrantBucketAccessRequestB2 is the request of DriverGrantBucketAccess
+// since B2.
+type DriverGrantBucketAccessRequestB2 struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name, as before; the id of DriverGenerateBucketAccessId in C2.
+	Account string `protobuf:"bytes,1,opt,name=account,proto3" json:"account,omitempty"`
+	// What the credentials are for.
+	Protocol           *ObjectProtocol     `protobuf:"bytes,2,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	AuthenticationType *AuthenticationType `protobuf:"bytes,3,opt,name=authentication_type,json=authenticationType,proto3" json:"authentication_type,omitempty"`
+	// Set with SERVICE_ACCOUNT only.
+	ServiceAccountName string `protobuf:"bytes,4,opt,name=service_account_name,json=serviceAccountName,proto3" json:"service_account_name,omitempty"`
+	// The BucketAccessClass's.
+	Parameters map[string]string `protobuf:"bytes,5,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// At least one, in any order, which changes from call to call.
+	Buckets       []*AccessedBucketB2 `protobuf:"bytes,6,rep,name=buckets,proto3" json:"buckets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DriverGrantBucketAccessRequestB2) Reset() {
+	*x = DriverGrantBucketAccessRequestB2{}
+	mi := &file_cosi_v1alpha2_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DriverGrantBucketAccessRequestB2) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DriverGrantBucketAccessRequestB2) ProtoMessage() {}
+
+func (x *DriverGrantBucketAccessRequestB2) ProtoReflect() protoreflect.Message {
+	mi := &file_cosi_v1alpha2_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DriverGrantBucketAccessRequestB2.ProtoReflect.Descriptor instead.
+func (*DriverGrantBucketAccessRequestB2) Descriptor() ([]byte, []int) {
+	return file_cosi_v1alpha2_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *DriverGrantBucketAccessRequestB2) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *DriverGrantBucketAccessRequestB2) GetProtocol() *ObjectProtocol {
+	if x != nil {
+		return x.Protocol
+	}
+	return nil
+}
+
+func (x *DriverGrantBucketAccessRequestB2) GetAuthenticationType() *AuthenticationType {
+	if x != nil {
+		return x.AuthenticationType
+	}
+	return nil
+}
+
+func (x *DriverGrantBucketAccessRequestB2) GetServiceAccountName() string {
+	if x != nil {
+		return x.ServiceAccountName
+	}
+	return ""
+}
+
+func (x *DriverGrantBucketAccessRequestB2) GetParameters() map[string]string {
+	if x != nil {
+		return x.Parameters
+	}
+	return nil
+}
+
+func (x *DriverGrantBucketAccessRequestB2) GetBuckets() []*AccessedBucketB2 {
+	if x != nil {
+		return x.Buckets
+	}
+	return nil
+}
+
+type DriverGenerateBucketAccessIdRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "ba-" and the BucketAccess's UID. The same name is always the same id.
+	AccountName string `protobuf:"bytes,1,opt,name=account_name,json=accountName,proto3" json:"account_name,omitempty"`
+	// The rest is that of the grant to come.
+	Protocol           *ObjectProtocol     `protobuf:"bytes,2,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	AuthenticationType *AuthenticationType `protobuf:"bytes,3,opt,name=authentication_type,json=authenticationType,proto3" json:"authentication_type,omitempty"`
+	ServiceAccountName string              `protobuf:"bytes,4,opt,name=service_account_name,json=serviceAccountName,proto3" json:"service_account_name,omitempty"`
+	Parameters         map[string]string   `protobuf:"bytes,5,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Buckets            []*AccessedBucketB2 `protobuf:"bytes,6,rep,name=buckets,proto3" json:"buckets,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *DriverGenerateBucketAccessIdRequest) Reset() {
+	*x = DriverGenerateBucketAccessIdRequest{}
+	mi := &file_cosi_v1alpha2_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DriverGenerateBucketAccessIdRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DriverGenerateBucketAccessIdRequest) ProtoMessage() {}
+
+func (x *DriverGenerateBucketAccessIdRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cosi_v1alpha2_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DriverGenerateBucketAccessIdRequest.ProtoReflect.Descriptor instead.
+func (*DriverGenerateBucketAccessIdRequest) Descriptor() ([]byte, []int) {
+	return file_cosi_v1alpha2_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *DriverGenerateBucketAccessIdRequest) GetAccountName() string {
+	if x != nil {
+		return x.AccountName
+	}
+	return ""
+}
+
+func (x *DriverGenerateBucketAccessIdRequest) GetProtocol() *ObjectProtocol {
+	if x != nil {
+		return x.Protocol
+	}
+	return nil
+}
+
+func (x *DriverGenerateBucketAccessIdRequest) GetAuthenticationType() *AuthenticationType {
+	if x != nil {
+		return x.AuthenticationType
+	}
+	return nil
+}
+
+func (x *DriverGenerateBucketAccessIdRequest) GetServiceAccountName() string {
+	if x != nil {
+		return x.ServiceAccountName
+	}
+	return ""
+}
+
+func (x *DriverGenerateBucketAccessIdRequest) GetParameters() map[string]string {
+	if x != nil {
+		return x.Parameters
+	}
+	return nil
+}
+
+func (x *DriverGenerateBucketAccessIdRequest) GetBuckets() []*AccessedBucketB2 {
+	if x != nil {
+		return x.Buckets
+	}
+	return nil
+}
+
+type DriverGenerateBucketAccessIdResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 2048 characters of [a-zA-Z0-9/._-].
+	AccountId     string `protobuf:"bytes,1,opt,name=account_id,json=accountId,proto3" json:"account_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DriverGenerateBucketAccessIdResponse) Reset() {
+	*x = DriverGenerateBucketAccessIdResponse{}
+	mi := &file_cosi_v1alpha2_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DriverGenerateBucketAccessIdResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DriverGenerateBucketAccessIdResponse) ProtoMessage() {}
+
+func (x *DriverGenerateBucketAccessIdResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_cosi_v1alpha2_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DriverGenerateBucketAccessIdResponse.ProtoReflect.Descriptor instead.
+func (*DriverGenerateBucketAccessIdResponse) Descriptor() ([]byte, []int) {
+	return file_cosi_v1alpha2_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *DriverGenerateBucketAccessIdResponse) GetAccountId() string {
+	if x != nil {
+		return x.AccountId
+	}
+	return ""
+}
+
 type DriverGrantBucketAccessRequest_AccessedBucket struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	BucketId      string                 `protobuf:"bytes,1,opt,name=bucket_id,json=bucketId,proto3" json:"bucket_id,omitempty"`
@@ -1576,7 +2256,7 @@ type DriverGrantBucketAccessRequest_AccessedBucket struct {
 
 func (x *DriverGrantBucketAccessRequest_AccessedBucket) Reset() {
 	*x = DriverGrantBucketAccessRequest_AccessedBucket{}
-	mi := &file_cosi_v1alpha2_proto_msgTypes[28]
+	mi := &file_cosi_v1alpha2_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1588,7 +2268,7 @@ func (x *DriverGrantBucketAccessRequest_AccessedBucket) String() string {
 func (*DriverGrantBucketAccessRequest_AccessedBucket) ProtoMessage() {}
 
 func (x *DriverGrantBucketAccessRequest_AccessedBucket) ProtoReflect() protoreflect.Message {
-	mi := &file_cosi_v1alpha2_proto_msgTypes[28]
+	mi := &file_cosi_v1alpha2_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1629,7 +2309,7 @@ type DriverGrantBucketAccessResponse_BucketInfo struct {
 
 func (x *DriverGrantBucketAccessResponse_BucketInfo) Reset() {
 	*x = DriverGrantBucketAccessResponse_BucketInfo{}
-	mi := &file_cosi_v1alpha2_proto_msgTypes[29]
+	mi := &file_cosi_v1alpha2_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +2321,7 @@ func (x *DriverGrantBucketAccessResponse_BucketInfo) String() string {
 func (*DriverGrantBucketAccessResponse_BucketInfo) ProtoMessage() {}
 
 func (x *DriverGrantBucketAccessResponse_BucketInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_cosi_v1alpha2_proto_msgTypes[29]
+	mi := &file_cosi_v1alpha2_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1680,7 +2360,7 @@ type DriverRevokeBucketAccessRequest_AccessedBucket struct {
 
 func (x *DriverRevokeBucketAccessRequest_AccessedBucket) Reset() {
 	*x = DriverRevokeBucketAccessRequest_AccessedBucket{}
-	mi := &file_cosi_v1alpha2_proto_msgTypes[31]
+	mi := &file_cosi_v1alpha2_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +2372,7 @@ func (x *DriverRevokeBucketAccessRequest_AccessedBucket) String() string {
 func (*DriverRevokeBucketAccessRequest_AccessedBucket) ProtoMessage() {}
 
 func (x *DriverRevokeBucketAccessRequest_AccessedBucket) ProtoReflect() protoreflect.Message {
-	mi := &file_cosi_v1alpha2_proto_msgTypes[31]
+	mi := &file_cosi_v1alpha2_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1858,11 +2538,82 @@ const file_cosi_v1alpha2_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a-\n" +
 	"\x0eAccessedBucket\x12\x1b\n" +
 	"\tbucket_id\x18\x01 \x01(\tR\bbucketId\"\"\n" +
-	" DriverRevokeBucketAccessResponse2\x80\x01\n" +
+	" DriverRevokeBucketAccessResponse\"\xa5\x02\n" +
+	"\x1dDriverGenerateBucketIdRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12G\n" +
+	"\tprotocols\x18\x02 \x03(\v2).sigs.k8s.io.cosi.v1alpha2.ObjectProtocolR\tprotocols\x12h\n" +
+	"\n" +
+	"parameters\x18\x04 \x03(\v2H.sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketIdRequest.ParametersEntryR\n" +
+	"parameters\x1a=\n" +
+	"\x0fParametersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"=\n" +
+	"\x1eDriverGenerateBucketIdResponse\x12\x1b\n" +
+	"\tbucket_id\x18\x01 \x01(\tR\bbucketId\"\xd5\x01\n" +
+	"\x1cDriverCreateBucketResponseC1\x12T\n" +
+	"\tprotocols\x18\x01 \x01(\v26.sigs.k8s.io.cosi.v1alpha2.ObjectProtocolAndBucketInfoR\tprotocols\x12_\n" +
+	"\x0fdraft_protocols\x18\x02 \x01(\v26.sigs.k8s.io.cosi.v1alpha2.ObjectProtocolAndBucketInfoR\x0edraftProtocols\"\xa0\x02\n" +
+	"\x16DriverGetBucketRequest\x12\x1b\n" +
+	"\tbucket_id\x18\x01 \x01(\tR\bbucketId\x12G\n" +
+	"\tprotocols\x18\x02 \x03(\v2).sigs.k8s.io.cosi.v1alpha2.ObjectProtocolR\tprotocols\x12a\n" +
+	"\n" +
+	"parameters\x18\x04 \x03(\v2A.sigs.k8s.io.cosi.v1alpha2.DriverGetBucketRequest.ParametersEntryR\n" +
+	"parameters\x1a=\n" +
+	"\x0fParametersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8c\x01\n" +
+	"\x17DriverGetBucketResponse\x12\x1b\n" +
+	"\tbucket_id\x18\x01 \x01(\tR\bbucketId\x12T\n" +
+	"\tprotocols\x18\x02 \x01(\v26.sigs.k8s.io.cosi.v1alpha2.ObjectProtocolAndBucketInfoR\tprotocols\"\x9d\x01\n" +
+	"\fAccessModeB2\x12@\n" +
+	"\x04mode\x18\x01 \x01(\x0e2,.sigs.k8s.io.cosi.v1alpha2.AccessModeB2.ModeR\x04mode\"K\n" +
+	"\x04Mode\x12\v\n" +
+	"\aUNKNOWN\x10\x00\x12\a\n" +
+	"\x03ANY\x10\x01\x12\x0e\n" +
+	"\n" +
+	"READ_WRITE\x10\x02\x12\r\n" +
+	"\tREAD_ONLY\x10\x03\x12\x0e\n" +
+	"\n" +
+	"WRITE_ONLY\x10\x04\"\xdf\x02\n" +
+	"\x10AccessedBucketB2\x12\x1b\n" +
+	"\tbucket_id\x18\x01 \x01(\tR\bbucketId\x12^\n" +
+	"\x17object_data_access_mode\x18\x02 \x01(\v2'.sigs.k8s.io.cosi.v1alpha2.AccessModeB2R\x14objectDataAccessMode\x12f\n" +
+	"\x1bobject_metadata_access_mode\x18\x03 \x01(\v2'.sigs.k8s.io.cosi.v1alpha2.AccessModeB2R\x18objectMetadataAccessMode\x12f\n" +
+	"\x1bbucket_metadata_access_mode\x18\x04 \x01(\v2'.sigs.k8s.io.cosi.v1alpha2.AccessModeB2R\x18bucketMetadataAccessMode\"\x88\x04\n" +
+	" DriverGrantBucketAccessRequestB2\x12\x18\n" +
+	"\aaccount\x18\x01 \x01(\tR\aaccount\x12E\n" +
+	"\bprotocol\x18\x02 \x01(\v2).sigs.k8s.io.cosi.v1alpha2.ObjectProtocolR\bprotocol\x12^\n" +
+	"\x13authentication_type\x18\x03 \x01(\v2-.sigs.k8s.io.cosi.v1alpha2.AuthenticationTypeR\x12authenticationType\x120\n" +
+	"\x14service_account_name\x18\x04 \x01(\tR\x12serviceAccountName\x12k\n" +
+	"\n" +
+	"parameters\x18\x05 \x03(\v2K.sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequestB2.ParametersEntryR\n" +
+	"parameters\x12E\n" +
+	"\abuckets\x18\x06 \x03(\v2+.sigs.k8s.io.cosi.v1alpha2.AccessedBucketB2R\abuckets\x1a=\n" +
+	"\x0fParametersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x97\x04\n" +
+	"#DriverGenerateBucketAccessIdRequest\x12!\n" +
+	"\faccount_name\x18\x01 \x01(\tR\vaccountName\x12E\n" +
+	"\bprotocol\x18\x02 \x01(\v2).sigs.k8s.io.cosi.v1alpha2.ObjectProtocolR\bprotocol\x12^\n" +
+	"\x13authentication_type\x18\x03 \x01(\v2-.sigs.k8s.io.cosi.v1alpha2.AuthenticationTypeR\x12authenticationType\x120\n" +
+	"\x14service_account_name\x18\x04 \x01(\tR\x12serviceAccountName\x12n\n" +
+	"\n" +
+	"parameters\x18\x05 \x03(\v2N.sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketAccessIdRequest.ParametersEntryR\n" +
+	"parameters\x12E\n" +
+	"\abuckets\x18\x06 \x03(\v2+.sigs.k8s.io.cosi.v1alpha2.AccessedBucketB2R\abuckets\x1a=\n" +
+	"\x0fParametersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"E\n" +
+	"$DriverGenerateBucketAccessIdResponse\x12\x1d\n" +
+	"\n" +
+	"account_id\x18\x01 \x01(\tR\taccountId2\x80\x01\n" +
 	"\bIdentity\x12t\n" +
-	"\rDriverGetInfo\x12/.sigs.k8s.io.cosi.v1alpha2.DriverGetInfoRequest\x1a0.sigs.k8s.io.cosi.v1alpha2.DriverGetInfoResponse\"\x002\xd7\x05\n" +
+	"\rDriverGetInfo\x12/.sigs.k8s.io.cosi.v1alpha2.DriverGetInfoRequest\x1a0.sigs.k8s.io.cosi.v1alpha2.DriverGetInfoResponse\"\x002\x89\t\n" +
 	"\vProvisioner\x12\x83\x01\n" +
-	"\x12DriverCreateBucket\x124.sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketRequest\x1a5.sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketResponse\"\x00\x12\x92\x01\n" +
+	"\x12DriverCreateBucket\x124.sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketRequest\x1a5.sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketResponse\"\x00\x12\x8f\x01\n" +
+	"\x16DriverGenerateBucketId\x128.sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketIdRequest\x1a9.sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketIdResponse\"\x00\x12z\n" +
+	"\x0fDriverGetBucket\x121.sigs.k8s.io.cosi.v1alpha2.DriverGetBucketRequest\x1a2.sigs.k8s.io.cosi.v1alpha2.DriverGetBucketResponse\"\x00\x12\xa1\x01\n" +
+	"\x1cDriverGenerateBucketAccessId\x12>.sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketAccessIdRequest\x1a?.sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketAccessIdResponse\"\x00\x12\x92\x01\n" +
 	"\x17DriverGetExistingBucket\x129.sigs.k8s.io.cosi.v1alpha2.DriverGetExistingBucketRequest\x1a:.sigs.k8s.io.cosi.v1alpha2.DriverGetExistingBucketResponse\"\x00\x12\x83\x01\n" +
 	"\x12DriverDeleteBucket\x124.sigs.k8s.io.cosi.v1alpha2.DriverDeleteBucketRequest\x1a5.sigs.k8s.io.cosi.v1alpha2.DriverDeleteBucketResponse\"\x00\x12\x90\x01\n" +
 	"\x17DriverGrantBucketAccess\x129.sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest\x1a:.sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessResponse\x12\x93\x01\n" +
@@ -1880,95 +2631,135 @@ func file_cosi_v1alpha2_proto_rawDescGZIP() []byte {
 	return file_cosi_v1alpha2_proto_rawDescData
 }
 
-var file_cosi_v1alpha2_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_cosi_v1alpha2_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_cosi_v1alpha2_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_cosi_v1alpha2_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_cosi_v1alpha2_proto_goTypes = []any{
-	(ObjectProtocol_Type)(0),                              // 0: sigs.k8s.io.cosi.v1alpha2.ObjectProtocol.Type
-	(S3AddressingStyle_Style)(0),                          // 1: sigs.k8s.io.cosi.v1alpha2.S3AddressingStyle.Style
-	(AuthenticationType_Type)(0),                          // 2: sigs.k8s.io.cosi.v1alpha2.AuthenticationType.Type
-	(AccessMode_Mode)(0),                                  // 3: sigs.k8s.io.cosi.v1alpha2.AccessMode.Mode
-	(*DriverGetInfoRequest)(nil),                          // 4: sigs.k8s.io.cosi.v1alpha2.DriverGetInfoRequest
-	(*DriverGetInfoResponse)(nil),                         // 5: sigs.k8s.io.cosi.v1alpha2.DriverGetInfoResponse
-	(*ObjectProtocol)(nil),                                // 6: sigs.k8s.io.cosi.v1alpha2.ObjectProtocol
-	(*ObjectProtocolAndBucketInfo)(nil),                   // 7: sigs.k8s.io.cosi.v1alpha2.ObjectProtocolAndBucketInfo
-	(*CredentialInfo)(nil),                                // 8: sigs.k8s.io.cosi.v1alpha2.CredentialInfo
-	(*S3BucketInfo)(nil),                                  // 9: sigs.k8s.io.cosi.v1alpha2.S3BucketInfo
-	(*S3CredentialInfo)(nil),                              // 10: sigs.k8s.io.cosi.v1alpha2.S3CredentialInfo
-	(*S3AddressingStyle)(nil),                             // 11: sigs.k8s.io.cosi.v1alpha2.S3AddressingStyle
-	(*AzureBucketInfo)(nil),                               // 12: sigs.k8s.io.cosi.v1alpha2.AzureBucketInfo
-	(*AzureCredentialInfo)(nil),                           // 13: sigs.k8s.io.cosi.v1alpha2.AzureCredentialInfo
-	(*GcsBucketInfo)(nil),                                 // 14: sigs.k8s.io.cosi.v1alpha2.GcsBucketInfo
-	(*GcsCredentialInfo)(nil),                             // 15: sigs.k8s.io.cosi.v1alpha2.GcsCredentialInfo
-	(*AuthenticationType)(nil),                            // 16: sigs.k8s.io.cosi.v1alpha2.AuthenticationType
-	(*AccessMode)(nil),                                    // 17: sigs.k8s.io.cosi.v1alpha2.AccessMode
-	(*DriverCreateBucketRequest)(nil),                     // 18: sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketRequest
-	(*DriverCreateBucketResponse)(nil),                    // 19: sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketResponse
-	(*DriverGetExistingBucketRequest)(nil),                // 20: sigs.k8s.io.cosi.v1alpha2.DriverGetExistingBucketRequest
-	(*DriverGetExistingBucketResponse)(nil),               // 21: sigs.k8s.io.cosi.v1alpha2.DriverGetExistingBucketResponse
-	(*DriverDeleteBucketRequest)(nil),                     // 22: sigs.k8s.io.cosi.v1alpha2.DriverDeleteBucketRequest
-	(*DriverDeleteBucketResponse)(nil),                    // 23: sigs.k8s.io.cosi.v1alpha2.DriverDeleteBucketResponse
-	(*DriverGrantBucketAccessRequest)(nil),                // 24: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest
-	(*DriverGrantBucketAccessResponse)(nil),               // 25: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessResponse
-	(*DriverRevokeBucketAccessRequest)(nil),               // 26: sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessRequest
-	(*DriverRevokeBucketAccessResponse)(nil),              // 27: sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessResponse
-	nil,                                                   // 28: sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketRequest.ParametersEntry
-	nil,                                                   // 29: sigs.k8s.io.cosi.v1alpha2.DriverGetExistingBucketRequest.ParametersEntry
-	nil,                                                   // 30: sigs.k8s.io.cosi.v1alpha2.DriverDeleteBucketRequest.ParametersEntry
-	nil,                                                   // 31: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest.ParametersEntry
-	(*DriverGrantBucketAccessRequest_AccessedBucket)(nil), // 32: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest.AccessedBucket
-	(*DriverGrantBucketAccessResponse_BucketInfo)(nil),    // 33: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessResponse.BucketInfo
-	nil, // 34: sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessRequest.ParametersEntry
-	(*DriverRevokeBucketAccessRequest_AccessedBucket)(nil), // 35: sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessRequest.AccessedBucket
+	(ObjectProtocol_Type)(0),                     // 0: sigs.k8s.io.cosi.v1alpha2.ObjectProtocol.Type
+	(S3AddressingStyle_Style)(0),                 // 1: sigs.k8s.io.cosi.v1alpha2.S3AddressingStyle.Style
+	(AuthenticationType_Type)(0),                 // 2: sigs.k8s.io.cosi.v1alpha2.AuthenticationType.Type
+	(AccessMode_Mode)(0),                         // 3: sigs.k8s.io.cosi.v1alpha2.AccessMode.Mode
+	(AccessModeB2_Mode)(0),                       // 4: sigs.k8s.io.cosi.v1alpha2.AccessModeB2.Mode
+	(*DriverGetInfoRequest)(nil),                 // 5: sigs.k8s.io.cosi.v1alpha2.DriverGetInfoRequest
+	(*DriverGetInfoResponse)(nil),                // 6: sigs.k8s.io.cosi.v1alpha2.DriverGetInfoResponse
+	(*ObjectProtocol)(nil),                       // 7: sigs.k8s.io.cosi.v1alpha2.ObjectProtocol
+	(*ObjectProtocolAndBucketInfo)(nil),          // 8: sigs.k8s.io.cosi.v1alpha2.ObjectProtocolAndBucketInfo
+	(*CredentialInfo)(nil),                       // 9: sigs.k8s.io.cosi.v1alpha2.CredentialInfo
+	(*S3BucketInfo)(nil),                         // 10: sigs.k8s.io.cosi.v1alpha2.S3BucketInfo
+	(*S3CredentialInfo)(nil),                     // 11: sigs.k8s.io.cosi.v1alpha2.S3CredentialInfo
+	(*S3AddressingStyle)(nil),                    // 12: sigs.k8s.io.cosi.v1alpha2.S3AddressingStyle
+	(*AzureBucketInfo)(nil),                      // 13: sigs.k8s.io.cosi.v1alpha2.AzureBucketInfo
+	(*AzureCredentialInfo)(nil),                  // 14: sigs.k8s.io.cosi.v1alpha2.AzureCredentialInfo
+	(*GcsBucketInfo)(nil),                        // 15: sigs.k8s.io.cosi.v1alpha2.GcsBucketInfo
+	(*GcsCredentialInfo)(nil),                    // 16: sigs.k8s.io.cosi.v1alpha2.GcsCredentialInfo
+	(*AuthenticationType)(nil),                   // 17: sigs.k8s.io.cosi.v1alpha2.AuthenticationType
+	(*AccessMode)(nil),                           // 18: sigs.k8s.io.cosi.v1alpha2.AccessMode
+	(*DriverCreateBucketRequest)(nil),            // 19: sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketRequest
+	(*DriverCreateBucketResponse)(nil),           // 20: sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketResponse
+	(*DriverGetExistingBucketRequest)(nil),       // 21: sigs.k8s.io.cosi.v1alpha2.DriverGetExistingBucketRequest
+	(*DriverGetExistingBucketResponse)(nil),      // 22: sigs.k8s.io.cosi.v1alpha2.DriverGetExistingBucketResponse
+	(*DriverDeleteBucketRequest)(nil),            // 23: sigs.k8s.io.cosi.v1alpha2.DriverDeleteBucketRequest
+	(*DriverDeleteBucketResponse)(nil),           // 24: sigs.k8s.io.cosi.v1alpha2.DriverDeleteBucketResponse
+	(*DriverGrantBucketAccessRequest)(nil),       // 25: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest
+	(*DriverGrantBucketAccessResponse)(nil),      // 26: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessResponse
+	(*DriverRevokeBucketAccessRequest)(nil),      // 27: sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessRequest
+	(*DriverRevokeBucketAccessResponse)(nil),     // 28: sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessResponse
+	(*DriverGenerateBucketIdRequest)(nil),        // 29: sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketIdRequest
+	(*DriverGenerateBucketIdResponse)(nil),       // 30: sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketIdResponse
+	(*DriverCreateBucketResponseC1)(nil),         // 31: sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketResponseC1
+	(*DriverGetBucketRequest)(nil),               // 32: sigs.k8s.io.cosi.v1alpha2.DriverGetBucketRequest
+	(*DriverGetBucketResponse)(nil),              // 33: sigs.k8s.io.cosi.v1alpha2.DriverGetBucketResponse
+	(*AccessModeB2)(nil),                         // 34: sigs.k8s.io.cosi.v1alpha2.AccessModeB2
+	(*AccessedBucketB2)(nil),                     // 35: sigs.k8s.io.cosi.v1alpha2.AccessedBucketB2
+	(*DriverGrantBucketAccessRequestB2)(nil),     // 36: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequestB2
+	(*DriverGenerateBucketAccessIdRequest)(nil),  // 37: sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketAccessIdRequest
+	(*DriverGenerateBucketAccessIdResponse)(nil), // 38: sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketAccessIdResponse
+	nil, // 39: sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketRequest.ParametersEntry
+	nil, // 40: sigs.k8s.io.cosi.v1alpha2.DriverGetExistingBucketRequest.ParametersEntry
+	nil, // 41: sigs.k8s.io.cosi.v1alpha2.DriverDeleteBucketRequest.ParametersEntry
+	nil, // 42: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest.ParametersEntry
+	(*DriverGrantBucketAccessRequest_AccessedBucket)(nil), // 43: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest.AccessedBucket
+	(*DriverGrantBucketAccessResponse_BucketInfo)(nil),    // 44: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessResponse.BucketInfo
+	nil, // 45: sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessRequest.ParametersEntry
+	(*DriverRevokeBucketAccessRequest_AccessedBucket)(nil), // 46: sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessRequest.AccessedBucket
+	nil, // 47: sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketIdRequest.ParametersEntry
+	nil, // 48: sigs.k8s.io.cosi.v1alpha2.DriverGetBucketRequest.ParametersEntry
+	nil, // 49: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequestB2.ParametersEntry
+	nil, // 50: sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketAccessIdRequest.ParametersEntry
 }
 var file_cosi_v1alpha2_proto_depIdxs = []int32{
-	6,  // 0: sigs.k8s.io.cosi.v1alpha2.DriverGetInfoResponse.supported_protocols:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocol
+	7,  // 0: sigs.k8s.io.cosi.v1alpha2.DriverGetInfoResponse.supported_protocols:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocol
 	0,  // 1: sigs.k8s.io.cosi.v1alpha2.ObjectProtocol.type:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocol.Type
-	9,  // 2: sigs.k8s.io.cosi.v1alpha2.ObjectProtocolAndBucketInfo.s3:type_name -> sigs.k8s.io.cosi.v1alpha2.S3BucketInfo
-	12, // 3: sigs.k8s.io.cosi.v1alpha2.ObjectProtocolAndBucketInfo.azure:type_name -> sigs.k8s.io.cosi.v1alpha2.AzureBucketInfo
-	14, // 4: sigs.k8s.io.cosi.v1alpha2.ObjectProtocolAndBucketInfo.gcs:type_name -> sigs.k8s.io.cosi.v1alpha2.GcsBucketInfo
-	10, // 5: sigs.k8s.io.cosi.v1alpha2.CredentialInfo.s3:type_name -> sigs.k8s.io.cosi.v1alpha2.S3CredentialInfo
-	13, // 6: sigs.k8s.io.cosi.v1alpha2.CredentialInfo.azure:type_name -> sigs.k8s.io.cosi.v1alpha2.AzureCredentialInfo
-	15, // 7: sigs.k8s.io.cosi.v1alpha2.CredentialInfo.gcs:type_name -> sigs.k8s.io.cosi.v1alpha2.GcsCredentialInfo
-	11, // 8: sigs.k8s.io.cosi.v1alpha2.S3BucketInfo.addressing_style:type_name -> sigs.k8s.io.cosi.v1alpha2.S3AddressingStyle
+	10, // 2: sigs.k8s.io.cosi.v1alpha2.ObjectProtocolAndBucketInfo.s3:type_name -> sigs.k8s.io.cosi.v1alpha2.S3BucketInfo
+	13, // 3: sigs.k8s.io.cosi.v1alpha2.ObjectProtocolAndBucketInfo.azure:type_name -> sigs.k8s.io.cosi.v1alpha2.AzureBucketInfo
+	15, // 4: sigs.k8s.io.cosi.v1alpha2.ObjectProtocolAndBucketInfo.gcs:type_name -> sigs.k8s.io.cosi.v1alpha2.GcsBucketInfo
+	11, // 5: sigs.k8s.io.cosi.v1alpha2.CredentialInfo.s3:type_name -> sigs.k8s.io.cosi.v1alpha2.S3CredentialInfo
+	14, // 6: sigs.k8s.io.cosi.v1alpha2.CredentialInfo.azure:type_name -> sigs.k8s.io.cosi.v1alpha2.AzureCredentialInfo
+	16, // 7: sigs.k8s.io.cosi.v1alpha2.CredentialInfo.gcs:type_name -> sigs.k8s.io.cosi.v1alpha2.GcsCredentialInfo
+	12, // 8: sigs.k8s.io.cosi.v1alpha2.S3BucketInfo.addressing_style:type_name -> sigs.k8s.io.cosi.v1alpha2.S3AddressingStyle
 	1,  // 9: sigs.k8s.io.cosi.v1alpha2.S3AddressingStyle.style:type_name -> sigs.k8s.io.cosi.v1alpha2.S3AddressingStyle.Style
 	2,  // 10: sigs.k8s.io.cosi.v1alpha2.AuthenticationType.type:type_name -> sigs.k8s.io.cosi.v1alpha2.AuthenticationType.Type
 	3,  // 11: sigs.k8s.io.cosi.v1alpha2.AccessMode.mode:type_name -> sigs.k8s.io.cosi.v1alpha2.AccessMode.Mode
-	6,  // 12: sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketRequest.protocols:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocol
-	28, // 13: sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketRequest.parameters:type_name -> sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketRequest.ParametersEntry
-	7,  // 14: sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketResponse.protocols:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocolAndBucketInfo
-	6,  // 15: sigs.k8s.io.cosi.v1alpha2.DriverGetExistingBucketRequest.protocols:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocol
-	29, // 16: sigs.k8s.io.cosi.v1alpha2.DriverGetExistingBucketRequest.parameters:type_name -> sigs.k8s.io.cosi.v1alpha2.DriverGetExistingBucketRequest.ParametersEntry
-	7,  // 17: sigs.k8s.io.cosi.v1alpha2.DriverGetExistingBucketResponse.protocols:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocolAndBucketInfo
-	30, // 18: sigs.k8s.io.cosi.v1alpha2.DriverDeleteBucketRequest.parameters:type_name -> sigs.k8s.io.cosi.v1alpha2.DriverDeleteBucketRequest.ParametersEntry
-	6,  // 19: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest.protocol:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocol
-	16, // 20: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest.authentication_type:type_name -> sigs.k8s.io.cosi.v1alpha2.AuthenticationType
-	31, // 21: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest.parameters:type_name -> sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest.ParametersEntry
-	32, // 22: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest.buckets:type_name -> sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest.AccessedBucket
-	33, // 23: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessResponse.buckets:type_name -> sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessResponse.BucketInfo
-	8,  // 24: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessResponse.credentials:type_name -> sigs.k8s.io.cosi.v1alpha2.CredentialInfo
-	6,  // 25: sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessRequest.protocol:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocol
-	16, // 26: sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessRequest.authentication_type:type_name -> sigs.k8s.io.cosi.v1alpha2.AuthenticationType
-	34, // 27: sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessRequest.parameters:type_name -> sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessRequest.ParametersEntry
-	35, // 28: sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessRequest.buckets:type_name -> sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessRequest.AccessedBucket
-	17, // 29: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest.AccessedBucket.access_mode:type_name -> sigs.k8s.io.cosi.v1alpha2.AccessMode
-	7,  // 30: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessResponse.BucketInfo.bucket_info:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocolAndBucketInfo
-	4,  // 31: sigs.k8s.io.cosi.v1alpha2.Identity.DriverGetInfo:input_type -> sigs.k8s.io.cosi.v1alpha2.DriverGetInfoRequest
-	18, // 32: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverCreateBucket:input_type -> sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketRequest
-	20, // 33: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverGetExistingBucket:input_type -> sigs.k8s.io.cosi.v1alpha2.DriverGetExistingBucketRequest
-	22, // 34: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverDeleteBucket:input_type -> sigs.k8s.io.cosi.v1alpha2.DriverDeleteBucketRequest
-	24, // 35: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverGrantBucketAccess:input_type -> sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest
-	26, // 36: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverRevokeBucketAccess:input_type -> sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessRequest
-	5,  // 37: sigs.k8s.io.cosi.v1alpha2.Identity.DriverGetInfo:output_type -> sigs.k8s.io.cosi.v1alpha2.DriverGetInfoResponse
-	19, // 38: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverCreateBucket:output_type -> sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketResponse
-	21, // 39: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverGetExistingBucket:output_type -> sigs.k8s.io.cosi.v1alpha2.DriverGetExistingBucketResponse
-	23, // 40: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverDeleteBucket:output_type -> sigs.k8s.io.cosi.v1alpha2.DriverDeleteBucketResponse
-	25, // 41: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverGrantBucketAccess:output_type -> sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessResponse
-	27, // 42: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverRevokeBucketAccess:output_type -> sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessResponse
-	37, // [37:43] is the sub-list for method output_type
-	31, // [31:37] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	7,  // 12: sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketRequest.protocols:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocol
+	39, // 13: sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketRequest.parameters:type_name -> sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketRequest.ParametersEntry
+	8,  // 14: sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketResponse.protocols:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocolAndBucketInfo
+	7,  // 15: sigs.k8s.io.cosi.v1alpha2.DriverGetExistingBucketRequest.protocols:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocol
+	40, // 16: sigs.k8s.io.cosi.v1alpha2.DriverGetExistingBucketRequest.parameters:type_name -> sigs.k8s.io.cosi.v1alpha2.DriverGetExistingBucketRequest.ParametersEntry
+	8,  // 17: sigs.k8s.io.cosi.v1alpha2.DriverGetExistingBucketResponse.protocols:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocolAndBucketInfo
+	41, // 18: sigs.k8s.io.cosi.v1alpha2.DriverDeleteBucketRequest.parameters:type_name -> sigs.k8s.io.cosi.v1alpha2.DriverDeleteBucketRequest.ParametersEntry
+	7,  // 19: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest.protocol:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocol
+	17, // 20: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest.authentication_type:type_name -> sigs.k8s.io.cosi.v1alpha2.AuthenticationType
+	42, // 21: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest.parameters:type_name -> sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest.ParametersEntry
+	43, // 22: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest.buckets:type_name -> sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest.AccessedBucket
+	44, // 23: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessResponse.buckets:type_name -> sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessResponse.BucketInfo
+	9,  // 24: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessResponse.credentials:type_name -> sigs.k8s.io.cosi.v1alpha2.CredentialInfo
+	7,  // 25: sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessRequest.protocol:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocol
+	17, // 26: sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessRequest.authentication_type:type_name -> sigs.k8s.io.cosi.v1alpha2.AuthenticationType
+	45, // 27: sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessRequest.parameters:type_name -> sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessRequest.ParametersEntry
+	46, // 28: sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessRequest.buckets:type_name -> sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessRequest.AccessedBucket
+	7,  // 29: sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketIdRequest.protocols:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocol
+	47, // 30: sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketIdRequest.parameters:type_name -> sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketIdRequest.ParametersEntry
+	8,  // 31: sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketResponseC1.protocols:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocolAndBucketInfo
+	8,  // 32: sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketResponseC1.draft_protocols:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocolAndBucketInfo
+	7,  // 33: sigs.k8s.io.cosi.v1alpha2.DriverGetBucketRequest.protocols:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocol
+	48, // 34: sigs.k8s.io.cosi.v1alpha2.DriverGetBucketRequest.parameters:type_name -> sigs.k8s.io.cosi.v1alpha2.DriverGetBucketRequest.ParametersEntry
+	8,  // 35: sigs.k8s.io.cosi.v1alpha2.DriverGetBucketResponse.protocols:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocolAndBucketInfo
+	4,  // 36: sigs.k8s.io.cosi.v1alpha2.AccessModeB2.mode:type_name -> sigs.k8s.io.cosi.v1alpha2.AccessModeB2.Mode
+	34, // 37: sigs.k8s.io.cosi.v1alpha2.AccessedBucketB2.object_data_access_mode:type_name -> sigs.k8s.io.cosi.v1alpha2.AccessModeB2
+	34, // 38: sigs.k8s.io.cosi.v1alpha2.AccessedBucketB2.object_metadata_access_mode:type_name -> sigs.k8s.io.cosi.v1alpha2.AccessModeB2
+	34, // 39: sigs.k8s.io.cosi.v1alpha2.AccessedBucketB2.bucket_metadata_access_mode:type_name -> sigs.k8s.io.cosi.v1alpha2.AccessModeB2
+	7,  // 40: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequestB2.protocol:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocol
+	17, // 41: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequestB2.authentication_type:type_name -> sigs.k8s.io.cosi.v1alpha2.AuthenticationType
+	49, // 42: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequestB2.parameters:type_name -> sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequestB2.ParametersEntry
+	35, // 43: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequestB2.buckets:type_name -> sigs.k8s.io.cosi.v1alpha2.AccessedBucketB2
+	7,  // 44: sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketAccessIdRequest.protocol:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocol
+	17, // 45: sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketAccessIdRequest.authentication_type:type_name -> sigs.k8s.io.cosi.v1alpha2.AuthenticationType
+	50, // 46: sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketAccessIdRequest.parameters:type_name -> sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketAccessIdRequest.ParametersEntry
+	35, // 47: sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketAccessIdRequest.buckets:type_name -> sigs.k8s.io.cosi.v1alpha2.AccessedBucketB2
+	18, // 48: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest.AccessedBucket.access_mode:type_name -> sigs.k8s.io.cosi.v1alpha2.AccessMode
+	8,  // 49: sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessResponse.BucketInfo.bucket_info:type_name -> sigs.k8s.io.cosi.v1alpha2.ObjectProtocolAndBucketInfo
+	5,  // 50: sigs.k8s.io.cosi.v1alpha2.Identity.DriverGetInfo:input_type -> sigs.k8s.io.cosi.v1alpha2.DriverGetInfoRequest
+	19, // 51: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverCreateBucket:input_type -> sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketRequest
+	29, // 52: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverGenerateBucketId:input_type -> sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketIdRequest
+	32, // 53: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverGetBucket:input_type -> sigs.k8s.io.cosi.v1alpha2.DriverGetBucketRequest
+	37, // 54: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverGenerateBucketAccessId:input_type -> sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketAccessIdRequest
+	21, // 55: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverGetExistingBucket:input_type -> sigs.k8s.io.cosi.v1alpha2.DriverGetExistingBucketRequest
+	23, // 56: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverDeleteBucket:input_type -> sigs.k8s.io.cosi.v1alpha2.DriverDeleteBucketRequest
+	25, // 57: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverGrantBucketAccess:input_type -> sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessRequest
+	27, // 58: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverRevokeBucketAccess:input_type -> sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessRequest
+	6,  // 59: sigs.k8s.io.cosi.v1alpha2.Identity.DriverGetInfo:output_type -> sigs.k8s.io.cosi.v1alpha2.DriverGetInfoResponse
+	20, // 60: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverCreateBucket:output_type -> sigs.k8s.io.cosi.v1alpha2.DriverCreateBucketResponse
+	30, // 61: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverGenerateBucketId:output_type -> sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketIdResponse
+	33, // 62: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverGetBucket:output_type -> sigs.k8s.io.cosi.v1alpha2.DriverGetBucketResponse
+	38, // 63: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverGenerateBucketAccessId:output_type -> sigs.k8s.io.cosi.v1alpha2.DriverGenerateBucketAccessIdResponse
+	22, // 64: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverGetExistingBucket:output_type -> sigs.k8s.io.cosi.v1alpha2.DriverGetExistingBucketResponse
+	24, // 65: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverDeleteBucket:output_type -> sigs.k8s.io.cosi.v1alpha2.DriverDeleteBucketResponse
+	26, // 66: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverGrantBucketAccess:output_type -> sigs.k8s.io.cosi.v1alpha2.DriverGrantBucketAccessResponse
+	28, // 67: sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverRevokeBucketAccess:output_type -> sigs.k8s.io.cosi.v1alpha2.DriverRevokeBucketAccessResponse
+	59, // [59:68] is the sub-list for method output_type
+	50, // [50:59] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_cosi_v1alpha2_proto_init() }
@@ -1981,8 +2772,8 @@ func file_cosi_v1alpha2_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cosi_v1alpha2_proto_rawDesc), len(file_cosi_v1alpha2_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   32,
+			NumEnums:      5,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -1,7 +1,13 @@
-// COSI v1alpha2 as it is on the wire: the package, services, messages, fields
-// and numbers are those of proto/cosi.proto at commit ee00c2690b877f9af3733acb8d03ea2c2a4bd521
-// of github.com/kubernetes-sigs/container-object-storage-interface. The
-// comments are this project's.
+// COSI v1alpha2 as it is on the wire. Upstream has not released it, and it has
+// changed: v1alpha2.md calls the forms it has had generations A, B1, B2, C1 and
+// C2, and has a table of them. The services have the methods of all generations.
+// A message without a generation in its name is that of generation A, whose
+// package, messages, fields and numbers are those of proto/cosi.proto at commit
+// ee00c2690b877f9af3733acb8d03ea2c2a4bd521 of
+// github.com/kubernetes-sigs/container-object-storage-interface, or came later
+// and is the same in every generation that has it. A message that a generation
+// changed has the generation in its name, which never travels. The comments are
+// this project's.
 //
 // The file is not upstream's own because two of upstream's cannot be linked
 // into one program: both versions register the file name "cosi.proto" and the
@@ -137,11 +143,14 @@ var Identity_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Provisioner_DriverCreateBucket_FullMethodName       = "/sigs.k8s.io.cosi.v1alpha2.Provisioner/DriverCreateBucket"
-	Provisioner_DriverGetExistingBucket_FullMethodName  = "/sigs.k8s.io.cosi.v1alpha2.Provisioner/DriverGetExistingBucket"
-	Provisioner_DriverDeleteBucket_FullMethodName       = "/sigs.k8s.io.cosi.v1alpha2.Provisioner/DriverDeleteBucket"
-	Provisioner_DriverGrantBucketAccess_FullMethodName  = "/sigs.k8s.io.cosi.v1alpha2.Provisioner/DriverGrantBucketAccess"
-	Provisioner_DriverRevokeBucketAccess_FullMethodName = "/sigs.k8s.io.cosi.v1alpha2.Provisioner/DriverRevokeBucketAccess"
+	Provisioner_DriverCreateBucket_FullMethodName           = "/sigs.k8s.io.cosi.v1alpha2.Provisioner/DriverCreateBucket"
+	Provisioner_DriverGenerateBucketId_FullMethodName       = "/sigs.k8s.io.cosi.v1alpha2.Provisioner/DriverGenerateBucketId"
+	Provisioner_DriverGetBucket_FullMethodName              = "/sigs.k8s.io.cosi.v1alpha2.Provisioner/DriverGetBucket"
+	Provisioner_DriverGenerateBucketAccessId_FullMethodName = "/sigs.k8s.io.cosi.v1alpha2.Provisioner/DriverGenerateBucketAccessId"
+	Provisioner_DriverGetExistingBucket_FullMethodName      = "/sigs.k8s.io.cosi.v1alpha2.Provisioner/DriverGetExistingBucket"
+	Provisioner_DriverDeleteBucket_FullMethodName           = "/sigs.k8s.io.cosi.v1alpha2.Provisioner/DriverDeleteBucket"
+	Provisioner_DriverGrantBucketAccess_FullMethodName      = "/sigs.k8s.io.cosi.v1alpha2.Provisioner/DriverGrantBucketAccess"
+	Provisioner_DriverRevokeBucketAccess_FullMethodName     = "/sigs.k8s.io.cosi.v1alpha2.Provisioner/DriverRevokeBucketAccess"
 )
 
 // ProvisionerClient is the client API for Provisioner service.
@@ -155,8 +164,16 @@ type ProvisionerClient interface {
 	// DriverCreateBucket makes a bucket, or finds it made: ALREADY_EXISTS if it
 	// was made with other parameters.
 	DriverCreateBucket(ctx context.Context, in *DriverCreateBucketRequest, opts ...grpc.CallOption) (*DriverCreateBucketResponse, error)
+	// DriverGenerateBucketId tells the id that a bucket of a name will have. It
+	// makes nothing. Since C1.
+	DriverGenerateBucketId(ctx context.Context, in *DriverGenerateBucketIdRequest, opts ...grpc.CallOption) (*DriverGenerateBucketIdResponse, error)
+	// DriverGetBucket is DriverGetExistingBucket by the name that it has since B1.
+	DriverGetBucket(ctx context.Context, in *DriverGetBucketRequest, opts ...grpc.CallOption) (*DriverGetBucketResponse, error)
+	// DriverGenerateBucketAccessId tells the id that an account of a name will
+	// have. It makes nothing. Since C2.
+	DriverGenerateBucketAccessId(ctx context.Context, in *DriverGenerateBucketAccessIdRequest, opts ...grpc.CallOption) (*DriverGenerateBucketAccessIdResponse, error)
 	// DriverGetExistingBucket takes a bucket on that was made by other means:
-	// NOT_FOUND if there is none.
+	// NOT_FOUND if there is none. A only.
 	DriverGetExistingBucket(ctx context.Context, in *DriverGetExistingBucketRequest, opts ...grpc.CallOption) (*DriverGetExistingBucketResponse, error)
 	// DriverDeleteBucket deletes a bucket; OK if it is gone.
 	DriverDeleteBucket(ctx context.Context, in *DriverDeleteBucketRequest, opts ...grpc.CallOption) (*DriverDeleteBucketResponse, error)
@@ -180,6 +197,36 @@ func (c *provisionerClient) DriverCreateBucket(ctx context.Context, in *DriverCr
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DriverCreateBucketResponse)
 	err := c.cc.Invoke(ctx, Provisioner_DriverCreateBucket_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *provisionerClient) DriverGenerateBucketId(ctx context.Context, in *DriverGenerateBucketIdRequest, opts ...grpc.CallOption) (*DriverGenerateBucketIdResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DriverGenerateBucketIdResponse)
+	err := c.cc.Invoke(ctx, Provisioner_DriverGenerateBucketId_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *provisionerClient) DriverGetBucket(ctx context.Context, in *DriverGetBucketRequest, opts ...grpc.CallOption) (*DriverGetBucketResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DriverGetBucketResponse)
+	err := c.cc.Invoke(ctx, Provisioner_DriverGetBucket_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *provisionerClient) DriverGenerateBucketAccessId(ctx context.Context, in *DriverGenerateBucketAccessIdRequest, opts ...grpc.CallOption) (*DriverGenerateBucketAccessIdResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DriverGenerateBucketAccessIdResponse)
+	err := c.cc.Invoke(ctx, Provisioner_DriverGenerateBucketAccessId_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -237,8 +284,16 @@ type ProvisionerServer interface {
 	// DriverCreateBucket makes a bucket, or finds it made: ALREADY_EXISTS if it
 	// was made with other parameters.
 	DriverCreateBucket(context.Context, *DriverCreateBucketRequest) (*DriverCreateBucketResponse, error)
+	// DriverGenerateBucketId tells the id that a bucket of a name will have. It
+	// makes nothing. Since C1.
+	DriverGenerateBucketId(context.Context, *DriverGenerateBucketIdRequest) (*DriverGenerateBucketIdResponse, error)
+	// DriverGetBucket is DriverGetExistingBucket by the name that it has since B1.
+	DriverGetBucket(context.Context, *DriverGetBucketRequest) (*DriverGetBucketResponse, error)
+	// DriverGenerateBucketAccessId tells the id that an account of a name will
+	// have. It makes nothing. Since C2.
+	DriverGenerateBucketAccessId(context.Context, *DriverGenerateBucketAccessIdRequest) (*DriverGenerateBucketAccessIdResponse, error)
 	// DriverGetExistingBucket takes a bucket on that was made by other means:
-	// NOT_FOUND if there is none.
+	// NOT_FOUND if there is none. A only.
 	DriverGetExistingBucket(context.Context, *DriverGetExistingBucketRequest) (*DriverGetExistingBucketResponse, error)
 	// DriverDeleteBucket deletes a bucket; OK if it is gone.
 	DriverDeleteBucket(context.Context, *DriverDeleteBucketRequest) (*DriverDeleteBucketResponse, error)
@@ -259,6 +314,15 @@ type UnimplementedProvisionerServer struct{}
 
 func (UnimplementedProvisionerServer) DriverCreateBucket(context.Context, *DriverCreateBucketRequest) (*DriverCreateBucketResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DriverCreateBucket not implemented")
+}
+func (UnimplementedProvisionerServer) DriverGenerateBucketId(context.Context, *DriverGenerateBucketIdRequest) (*DriverGenerateBucketIdResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DriverGenerateBucketId not implemented")
+}
+func (UnimplementedProvisionerServer) DriverGetBucket(context.Context, *DriverGetBucketRequest) (*DriverGetBucketResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DriverGetBucket not implemented")
+}
+func (UnimplementedProvisionerServer) DriverGenerateBucketAccessId(context.Context, *DriverGenerateBucketAccessIdRequest) (*DriverGenerateBucketAccessIdResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DriverGenerateBucketAccessId not implemented")
 }
 func (UnimplementedProvisionerServer) DriverGetExistingBucket(context.Context, *DriverGetExistingBucketRequest) (*DriverGetExistingBucketResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DriverGetExistingBucket not implemented")
@@ -306,6 +370,60 @@ func _Provisioner_DriverCreateBucket_Handler(srv interface{}, ctx context.Contex
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ProvisionerServer).DriverCreateBucket(ctx, req.(*DriverCreateBucketRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Provisioner_DriverGenerateBucketId_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DriverGenerateBucketIdRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ProvisionerServer).DriverGenerateBucketId(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Provisioner_DriverGenerateBucketId_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ProvisionerServer).DriverGenerateBucketId(ctx, req.(*DriverGenerateBucketIdRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Provisioner_DriverGetBucket_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DriverGetBucketRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ProvisionerServer).DriverGetBucket(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Provisioner_DriverGetBucket_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ProvisionerServer).DriverGetBucket(ctx, req.(*DriverGetBucketRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Provisioner_DriverGenerateBucketAccessId_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DriverGenerateBucketAccessIdRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ProvisionerServer).DriverGenerateBucketAccessId(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Provisioner_DriverGenerateBucketAccessId_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ProvisionerServer).DriverGenerateBucketAccessId(ctx, req.(*DriverGenerateBucketAccessIdRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -392,6 +510,18 @@ var Provisioner_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DriverCreateBucket",
 			Handler:    _Provisioner_DriverCreateBucket_Handler,
+		},
+		{
+			MethodName: "DriverGenerateBucketId",
+			Handler:    _Provisioner_DriverGenerateBucketId_Handler,
+		},
+		{
+			MethodName: "DriverGetBucket",
+			Handler:    _Provisioner_DriverGetBucket_Handler,
+		},
+		{
+			MethodName: "DriverGenerateBucketAccessId",
+			Handler:    _Provisioner_DriverGenerateBucketAccessId_Handler,
 		},
 		{
 			MethodName: "DriverGetExistingBucket",

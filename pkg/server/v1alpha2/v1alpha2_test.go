@@ -1,7 +1,6 @@
 package v1alpha2
 
 import (
-	"context"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -29,7 +28,7 @@ func TestNothingThatHealsIsTerminal(t *testing.T) {
 		fault.Pending, fault.RateLimited, fault.Unavailable, fault.Canceled, fault.Internal,
 	}, final...)
 	tables := Tables()
-	if len(tables) != 5 {
+	if len(tables) != 8 {
 		t.Errorf("%d tables, want one for each RPC that can fail", len(tables))
 	}
 	for method, table := range tables {
@@ -56,30 +55,36 @@ func (singleBucket) Capabilities() contract.Capabilities {
 	return contract.Capabilities{ScopeBy: contract.ScopeByKey}
 }
 
-func TestSeveralBucketsWhereAKeyHasOne(t *testing.T) {
-	t.Parallel()
+// serverOf is a server whose backend is such a service.
+func serverOf(t *testing.T, g config.Generation) *Server {
+	t.Helper()
 	store, err := filestore.Open(t.Context(), filepath.Join(t.TempDir(), "journal.log"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	s := New("driver.example.com", provisioner.New(provisioner.Config{
+	return New("driver.example.com", g, provisioner.New(provisioner.Config{
 		Journal:  journal.New(store),
 		Backends: map[string]site.Backend{"main": {Service: contract.NewService("main", "cluster", nil, singleBucket{})}},
 		Terms:    func(string) (config.Terms, bool) { return config.Terms{Backend: "main"}, true },
 	}))
+}
+
+func TestSeveralBucketsWhereAKeyHasOne(t *testing.T) {
+	t.Parallel()
+	s := serverOf(t, config.Auto)
 	grant := func(buckets ...string) codes.Code {
-		req := &cosipb.DriverGrantBucketAccessRequest{
-			AccountName: "ba-1", Protocol: &cosipb.ObjectProtocol{Type: cosipb.ObjectProtocol_S3},
+		req := &cosipb.DriverGrantBucketAccessRequestB2{
+			Account: "ba-1", Protocol: &cosipb.ObjectProtocol{Type: cosipb.ObjectProtocol_S3},
 			AuthenticationType: &cosipb.AuthenticationType{Type: cosipb.AuthenticationType_KEY},
 		}
 		for _, b := range buckets {
-			req.Buckets = append(req.Buckets, &cosipb.DriverGrantBucketAccessRequest_AccessedBucket{
-				BucketId: "main.team." + b, AccessMode: &cosipb.AccessMode{Mode: cosipb.AccessMode_READ_ONLY},
+			req.Buckets = append(req.Buckets, &cosipb.AccessedBucketB2{
+				BucketId: "main.team." + b, ObjectDataAccessMode: &cosipb.AccessModeB2{Mode: cosipb.AccessModeB2_Mode(cosipb.AccessMode_READ_ONLY)},
 			})
 		}
-		_, err := s.DriverGrantBucketAccess(context.Background(), req)
-		return status.Code(err)
+		_, err := s.grantBucketAccess(t.Context(), req)
+		return status.Code(Tables()[cosipb.Provisioner_DriverGrantBucketAccess_FullMethodName].Status(err))
 	}
 	if got := grant("first", "second"); got != codes.OutOfRange {
 		t.Errorf("two buckets: %s, want OutOfRange", got)

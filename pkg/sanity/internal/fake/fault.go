@@ -24,6 +24,10 @@ const (
 	ExistingNotFound   Fault = "an existing bucket is NOT_FOUND"
 	ExistingInvented   Fault = "an existing bucket that is gone is OK"
 	ExistingAnything   Fault = "an existing bucket is OK with any parameters"
+	GeneratesAnother   Fault = "generate, repeated, answers another bucket_id"
+	GeneratesOne       Fault = "generate answers one bucket_id for all"
+	GeneratesSpaces    Fault = "a generated bucket_id has a space"
+	GenerateMakes      Fault = "generate makes the bucket"
 	NoAccountID        Fault = "grant answers no account_id"
 	NoRegion           Fault = "credentials have no region"
 	TwoCredentials     Fault = "credentials are of two protocols"
@@ -47,6 +51,7 @@ const (
 	RevokesAll         Fault = "revoke kills all keys of the bucket"
 	MasterKeys         Fault = "a key opens every bucket"
 	NoModes            Fault = "every key reads and writes"
+	ModesShifted       Fault = "modes in three categories are read by the numbers of one"
 	KeysOutliveBuckets Fault = "a key outlives its bucket"
 	MissingInternal    Fault = "a missing field is INTERNAL"
 	MissingHangs       Fault = "a call without a name is never answered"
@@ -98,10 +103,11 @@ func Faults() []Fault {
 	return []Fault{
 		NameTooLong, NameUpperCase, NoProtocols, ProtocolTwice, NoBucketID, LongBucketID, SlashInBucketID,
 		LongAccountID, NewBucketID, OneBucketID, CreateAnything, NoProtocolInfo, UnsupportedInfo, DeleteNotFound,
-		DeletePrecondition, DeleteUnknown, ExistingNotFound, ExistingInvented, ExistingAnything, NoAccountID,
+		DeletePrecondition, DeleteUnknown, ExistingNotFound, ExistingInvented, ExistingAnything,
+		GeneratesAnother, GeneratesOne, GeneratesSpaces, GenerateMakes, NoAccountID,
 		NoRegion, TwoCredentials, NoStyle, NewAccountID, NewKey, RotatedKey, OneAccountID, GrantExists,
 		GrantAnything, GrantUnknown, OneInfo, OrderMatters, IAMFailed, RevokeNotFound, RevokeUnknown,
-		RevokeNeedsBucket, DeadKeys, BucketElsewhere, ImmortalKeys, RevokesAll, MasterKeys, NoModes,
+		RevokeNeedsBucket, DeadKeys, BucketElsewhere, ImmortalKeys, RevokesAll, MasterKeys, NoModes, ModesShifted,
 		KeysOutliveBuckets, MissingInternal, MissingHangs, MissingIDInternal, EnumsTaken, ProtocolsTaken,
 		LongInternal, ForeignUnknown, ForeignCrash, CreateRace, GrantRace, KeyRace, ConcurrencyRefused, RevokeRace,
 		DeleteRace, PoisonedCreate, PoisonedGrant, PoisonedRevoke, PoisonedDelete, GrantOutOfRange, Details,

@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"crypto/rand"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -155,6 +156,33 @@ func (s v1alpha2) DriverGetExistingBucket(ctx context.Context, req *pb.DriverGet
 	return &pb.DriverGetExistingBucketResponse{BucketId: b.id, Protocols: s.bucketInfo(b)}, nil
 }
 
+func (s v1alpha2) DriverGetBucket(ctx context.Context, req *pb.DriverGetBucketRequest) (*pb.DriverGetBucketResponse, error) {
+	b, err := s.d.existingBucket(ctx, req.GetBucketId(), req.GetParameters())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.DriverGetBucketResponse{BucketId: b.id, Protocols: s.bucketInfo(b)}, nil
+}
+
+func (s v1alpha2) DriverGenerateBucketId(ctx context.Context, req *pb.DriverGenerateBucketIdRequest) (*pb.DriverGenerateBucketIdResponse, error) {
+	id := "fake." + req.GetName()
+	switch {
+	case s.d.has(OpaqueIDs): // which are those of an older generation
+		return s.UnimplementedProvisionerServer.DriverGenerateBucketId(ctx, req)
+	case s.d.has(GeneratesAnother):
+		id += strings.ToLower(rand.Text()[:4])
+	case s.d.has(GeneratesOne):
+		id = "fake.bucket"
+	case s.d.has(GeneratesSpaces):
+		id += " x"
+	case s.d.has(GenerateMakes):
+		if _, err := s.d.createBucket(ctx, req.GetName(), types(req.GetProtocols()), req.GetParameters()); err != nil {
+			return nil, err
+		}
+	}
+	return &pb.DriverGenerateBucketIdResponse{BucketId: id}, nil
+}
+
 func (s v1alpha2) DriverDeleteBucket(ctx context.Context, req *pb.DriverDeleteBucketRequest) (*pb.DriverDeleteBucketResponse, error) {
 	return &pb.DriverDeleteBucketResponse{}, s.d.deleteBucket(ctx, req.GetBucketId())
 }
@@ -165,7 +193,11 @@ func (s v1alpha2) DriverGrantBucketAccess(ctx context.Context, req *pb.DriverGra
 		serviceAccount: req.GetServiceAccountName(), parameters: req.GetParameters(),
 	}
 	for _, b := range req.GetBuckets() {
-		g.buckets = append(g.buckets, accessed{b.GetBucketId(), int32(b.GetAccessMode().GetMode())})
+		mode := int32(b.GetAccessMode().GetMode())
+		if len(b.ProtoReflect().GetUnknown()) > 0 && !s.d.has(ModesShifted) { // one mode of three
+			mode--
+		}
+		g.buckets = append(g.buckets, accessed{b.GetBucketId(), mode})
 	}
 	a, buckets, err := s.d.grantAccess(ctx, req.GetAccountName(), g, codes.AlreadyExists)
 	if err != nil {
