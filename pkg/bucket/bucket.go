@@ -54,7 +54,7 @@ type Config struct {
 	Placements bool
 	// HTTP carries the calls; engines of one backend share it and its connections.
 	HTTP *http.Client
-	// Observe hears of every call that was tried, with the outcome.
+	// Observe is told of every call that was tried, with the outcome.
 	Observe func(operation string, err error)
 	// Features remembers what the service has; engines of one backend share it.
 	Features *Features

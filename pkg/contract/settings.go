@@ -26,9 +26,9 @@ type Parts struct {
 	Owner string
 	// HTTP carries the calls.
 	HTTP *http.Client
-	// Observe hears of every call that was tried, with the outcome.
+	// Observe is told of every call that was tried, with the outcome.
 	Observe func(operation string, err error)
-	// Changed hears of files that were read again, by what they are; see
+	// Changed is told of files that were read again, by what they are; see
 	// [settings.OpenKeyPair].
 	Changed func(what string) func(error)
 }

@@ -43,9 +43,9 @@ type Inspector interface {
 
 // Recorder hears what was looked at.
 type Recorder interface {
-	// Looked hears of each look: at what kind of record, and how it went.
+	// Looked is told of each look: at what kind of record, and how it went.
 	Looked(kind string, err error)
-	// Found hears of each finding.
+	// Found is told of each finding.
 	Found(what string, repaired bool)
 	// Passed hears that everything was looked at.
 	Passed()

@@ -27,7 +27,7 @@ type Finding struct {
 // Check finds out whether a configuration could be deployed: whether each
 // backend answers, takes the credentials and can do what the contracts' terms
 // ask for. With try, which makes things and takes them back, it goes through
-// the life of a contract on each. found hears of each outcome as it is known;
+// the life of a contract on each. found is told of each outcome as it is known;
 // the error is of a configuration that cannot be tried.
 func Check(ctx context.Context, c *config.Config, try bool, found func(Finding)) error {
 	backends, err := newBackends(ctx, c, metrics.New(), nil)

@@ -69,7 +69,7 @@ type Teller struct {
 // versioned reads COSI's objects in one version.
 type versioned struct{ buckets, accesses *kube.Client }
 
-// New returns the Teller of a driver; no call is made. called hears of every call
+// New returns the Teller of a driver; no call is made. called is told of every call
 // at the API server.
 func New(at *rest.Config, driver string, called func(call string, err error)) (*Teller, error) {
 	t := &Teller{

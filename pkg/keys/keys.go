@@ -50,7 +50,7 @@ func Proposed(name string) bool {
 type Recorder interface {
 	// Repaired hears of a key that was lost and is issued again.
 	Repaired(what string)
-	// Rotated hears of each step of a rotation.
+	// Rotated is told of each step of a rotation.
 	Rotated(step string)
 }
 

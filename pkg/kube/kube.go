@@ -76,7 +76,7 @@ type Client struct {
 	called    func(call string, err error)
 }
 
-// NewClient returns a client; no call is made. called hears of every call.
+// NewClient returns a client; no call is made. called is told of every call.
 func NewClient(at *rest.Config, namespace string, r Resource, called func(call string, err error)) (*Client, error) {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(r.Version, r.Types...)

@@ -87,7 +87,7 @@ type Config struct {
 	Taken func(context.Context) error
 	// Changed, which may be nil, hears what becomes of the Lease.
 	Changed func(Change)
-	// Called, which may be nil, hears of every call tried at the API server.
+	// Called, which may be nil, is told of every call tried at the API server.
 	Called func(call string, err error)
 }
 

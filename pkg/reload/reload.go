@@ -37,7 +37,7 @@ type File[T any] struct {
 }
 
 // Open reads the files for the first time, which has to succeed. changed, which
-// may be nil, hears of every later change: nil of one that is in effect, and
+// may be nil, is told of every later change: nil of one that is in effect, and
 // once of one that cannot be used.
 func Open[T any](changed func(error), parse func(texts [][]byte) (T, error), paths ...string) (*File[T], error) {
 	if changed == nil {

@@ -27,7 +27,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Recorder hears of every RPC.
+// Recorder is told of every RPC.
 type Recorder interface {
 	RPC(method, code string, took time.Duration)
 	Panic()
@@ -37,7 +37,7 @@ type Recorder interface {
 type Config struct {
 	// CallTimeout bounds each RPC.
 	CallTimeout time.Duration
-	// Recorder hears of every RPC.
+	// Recorder is told of every RPC.
 	Recorder Recorder
 	// Checks are what the health service answers beside "" (the process answers),
 	// by service: nil is serving.
@@ -45,7 +45,7 @@ type Config struct {
 	// ContractOf tells the contract that a request is about: each has its share of
 	// the calls that are served at once. nil is the package's ContractOf.
 	ContractOf func(req any) string
-	// Failed, which may be nil, hears of each call of COSI that has failed, with the
+	// Failed, which may be nil, is told of each call of COSI that has failed, with the
 	// message that it was answered with, and does not wait. method is the full one.
 	Failed func(method, bucket, access, message string)
 	// Register adds the COSI services.

@@ -97,7 +97,7 @@ const (
 // Recorder hears what became of contracts and keys.
 type Recorder interface {
 	keys.Recorder
-	// ContractChanged hears of each [Change].
+	// ContractChanged is told of each [Change].
 	ContractChanged(change string)
 }
 

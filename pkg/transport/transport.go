@@ -45,7 +45,7 @@ type Config struct {
 	Allowed Allowed `yaml:"-"`
 	// SkipVerify takes any certificate for the service's. For tests.
 	SkipVerify bool `yaml:"insecureSkipVerify,omitempty"`
-	// Changed hears of files that were read again, and once of one that cannot
+	// Changed is told of files that were read again, and once of one that cannot
 	// be used; it may be nil.
 	Changed func(error) `yaml:"-"`
 }

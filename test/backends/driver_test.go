@@ -81,7 +81,9 @@ func run(t testing.TB, s *harness.Storage, change func(string) string) *running 
 		}
 	})
 	// The driver's first look at its backends takes no call that a test counts.
-	poll.Until(t, "a look at the backends", func() bool { return backendUp.MatchString(r.page("/metrics")) })
+	poll.Until(t, "a look at the backends", func() bool {
+		return backendUp.MatchString(r.page("/metrics")) || strings.Contains(r.logs.String(), "Not available")
+	})
 	return r
 }
 

@@ -30,7 +30,7 @@ type Driver struct {
 }
 
 // Start runs a driver with the configuration in file, at endpoint, until Stop.
-// logs hears of everything.
+// logs is told of everything.
 func Start(file, endpoint string, logs io.Writer) (*Driver, error) {
 	c, err := config.Load(file, driver.Types())
 	if err != nil {

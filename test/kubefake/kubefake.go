@@ -255,7 +255,7 @@ func (s *Server) Secrets() []corev1.Secret {
 	defer s.mu.Unlock()
 	var out []corev1.Secret
 	for _, o := range s.sorted("secrets") {
-		out = append(out, *o.(*corev1.Secret))
+		out = append(out, *o.(*corev1.Secret).DeepCopy())
 	}
 	return out
 }
@@ -265,7 +265,7 @@ func (s *Server) Lease(name string) *coordinationv1.Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o, _ := s.objects[key{"leases", name}].(*coordinationv1.Lease)
-	return o
+	return o.DeepCopy()
 }
 
 // Add creates Secrets as kubectl would, whatever is in them.

@@ -43,7 +43,7 @@ type Config struct {
 	KeysReachAll bool
 	// HTTP carries the calls. Its transport keeps connections open.
 	HTTP *http.Client
-	// Observe hears of every call that was tried, with the outcome.
+	// Observe is told of every call that was tried, with the outcome.
 	Observe func(operation string, err error)
 }
 

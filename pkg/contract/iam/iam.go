@@ -68,7 +68,7 @@ type Config struct {
 	Settles time.Duration
 	// HTTP carries the calls.
 	HTTP *http.Client
-	// Observe hears of every call that was tried, with the outcome.
+	// Observe is told of every call that was tried, with the outcome.
 	Observe func(operation string, err error)
 }
 

@@ -190,7 +190,7 @@ func (p *Provider) listKeys(ctx context.Context, name, slot string) ([]contract.
 // RevokeKey implements contract.Provider.
 func (p *Provider) RevokeKey(ctx context.Context, req contract.RevokeKeyRequest) error {
 	name, user, going := req.Contract, userOf(req.Contract, req.Slot), slices.Clone(req.Known)
-	_, err := p.user(ctx, name, req.Slot) // one that is elsewhere is somebody else's
+	_, err := p.user(ctx, name, req.Slot) // one that is elsewhere belongs to someone else
 	if err == nil && !req.Exact {
 		going, err = p.keyIDs(ctx, name, user)
 	}

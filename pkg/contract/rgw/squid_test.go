@@ -114,7 +114,7 @@ func (s *squid) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveAdmin(w, r)
 	case r.Method == http.MethodPost && r.URL.Path == "/" && r.Header.Get("Content-Type") == "application/x-www-form-urlencoded":
 		s.serveIAM(w, r)
-	case r.Method == http.MethodHead && r.URL.Path == "/": // that somebody answers is all that is asked
+	case r.Method == http.MethodHead && r.URL.Path == "/": // that something answers is all that is asked
 	default:
 		s.serveS3(w, r)
 	}

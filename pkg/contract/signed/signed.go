@@ -35,7 +35,7 @@ type Client struct {
 	Credentials func() secret.KeyPair
 	// HTTP carries the calls; see pkg/transport.
 	HTTP *http.Client
-	// Observe hears of every attempt, with the outcome.
+	// Observe is told of every attempt, with the outcome.
 	Observe func(operation string, err error)
 }
 

@@ -96,7 +96,7 @@ type write struct {
 
 // Open opens the journal in the file at path, or makes it. A file that is
 // damaged, cut short, locked by another driver, open to others or cannot be
-// written is refused and left as it is. observe, which may be nil, hears of every
+// written is refused and left as it is. observe, which may be nil, is told of every
 // durable write and every rewrite with the outcome.
 func Open(ctx context.Context, path string, observe func(operation string, err error)) (*Store, error) {
 	return OpenEncrypted(ctx, path, "", observe)

@@ -56,9 +56,9 @@ type Config struct {
 	// Owner is the driver's mark. Drivers with different marks do not see each
 	// other's records.
 	Owner string
-	// Wrote, which may be nil, hears of every durable write with the outcome.
+	// Wrote, which may be nil, is told of every durable write with the outcome.
 	Wrote func(operation string, err error)
-	// Called, which may be nil, hears of every call tried at the API server.
+	// Called, which may be nil, is told of every call tried at the API server.
 	Called func(call string, err error)
 }
 
