@@ -40,4 +40,6 @@ type KeyPair struct {
 	AccessKeyID string
 	// SecretAccessKey signs requests.
 	SecretAccessKey String
+	// SessionToken goes with a temporary key; any other has none.
+	SessionToken String
 }

@@ -33,7 +33,7 @@ func services(t *testing.T) (path, text string, configurations []*config.Config)
 	must(t, os.WriteFile(filepath.Join(accounts, "team-blue"), []byte("aws_access_key_id = a\naws_secret_access_key = b\n"), 0o600))
 	const etc = "/etc/contract-cosi-driver/"
 	// The files of the TLS example are proved in pkg/transport.
-	files := strings.NewReplacer(etc+"token", token, etc+"credentials", key, etc+"accounts", accounts)
+	files := strings.NewReplacer(etc+"token", token, etc+"credentials", key, etc+"accounts", accounts, "/var/run/secrets/eks.amazonaws.com/serviceaccount/token", token)
 	tls := regexp.MustCompile(`(?m)^ +(caFile|clientCertFile|clientKeyFile): .*\n`)
 	for _, m := range yamlBlocks.FindAllStringSubmatch(string(content), -1) {
 		block := tls.ReplaceAllString(files.Replace(m[1])+"\n", "")

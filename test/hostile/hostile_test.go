@@ -66,7 +66,7 @@ func calls(t *testing.T, url string) []call {
 	for name, p := range map[string]contract.Provider{
 		"contractapi": api,
 		"iam": iam.New(iam.Config{
-			URL: url, Region: "r", Endpoints: at, Credentials: func(string) (secret.KeyPair, error) { return pair, nil },
+			URL: url, Region: "r", Endpoints: at, Credentials: func(context.Context, string) (secret.KeyPair, error) { return pair, nil },
 			Accounts: func() []string { return []string{""} }, Path: "/p/", Dialect: policy.AWS(), MaxKeys: 2, HTTP: client, Observe: nothing,
 		}),
 		"rgw":          rgw.New(gateway),

@@ -54,7 +54,7 @@ func try[In, Out any](ctx context.Context, p *Provider, operation, name string, 
 	if strings.HasPrefix(operation, "Get") || strings.HasPrefix(operation, "List") { // all are POST
 		ctx = transport.Reading(ctx)
 	}
-	pair, err := p.Credentials(name)
+	pair, err := p.Credentials(ctx, name)
 	if err != nil {
 		return out, err
 	}

@@ -31,7 +31,7 @@ func play(t *testing.T, change func(*iam.Config), answer http.HandlerFunc) (*iam
 	t.Cleanup(s.Close)
 	c := iam.Config{
 		URL: s.URL, Region: "us-east-1", Endpoints: []cosi.Endpoint{{Region: "r", URL: s.URL, PathStyle: true}},
-		Credentials: func(string) (secret.KeyPair, error) {
+		Credentials: func(context.Context, string) (secret.KeyPair, error) {
 			return secret.KeyPair{AccessKeyID: "a", SecretAccessKey: secret.New("planted-secret")}, nil
 		},
 		Accounts: func() []string { return []string{""} }, Path: "/contract-cosi/", Dialect: policy.AWS(), MaxPolicyBytes: 2048, MaxKeys: 2,

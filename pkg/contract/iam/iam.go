@@ -47,7 +47,7 @@ type Config struct {
 	// Endpoints are where S3 is served, the default one first.
 	Endpoints []cosi.Endpoint
 	// Credentials returns the key that administers a contract's account.
-	Credentials func(contract string) (secret.KeyPair, error)
+	Credentials func(ctx context.Context, contract string) (secret.KeyPair, error)
 	// Accounts names a contract of each account that there are credentials for.
 	Accounts func() []string
 	// OwnAccounts says that a contract is an account which somebody else has made

@@ -1,6 +1,7 @@
 package iam_test
 
 import (
+	"context"
 	"net/http"
 	"testing"
 
@@ -44,7 +45,7 @@ func TestConformance(t *testing.T) {
 		p := iam.New(iam.Config{
 			URL: line.Proxy(t, gateway.IAM, "", ""), Region: "us-east-1",
 			Endpoints: []cosi.Endpoint{{Region: harness.VersityGWRegion, URL: gateway.S3, PathStyle: true}},
-			Credentials: func(string) (secret.KeyPair, error) {
+			Credentials: func(context.Context, string) (secret.KeyPair, error) {
 				return secret.KeyPair{AccessKeyID: gateway.AccessKeyID, SecretAccessKey: secret.New(key)}, nil
 			},
 			Accounts: func() []string { return []string{""} },

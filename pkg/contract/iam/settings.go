@@ -2,6 +2,7 @@ package iam
 
 import (
 	"cmp"
+	"context"
 	"os"
 	"path"
 	"path/filepath"
@@ -30,6 +31,8 @@ type Settings struct {
 	// CredentialsDir, in its place, has a file for each contract, named as it: a
 	// contract is then an account of its own.
 	CredentialsDir string `yaml:"credentialsDir,omitempty"`
+	// WebIdentity, in place of both, is a role that the driver takes on.
+	WebIdentity *WebIdentity `yaml:"webIdentity,omitempty"`
 	// Path begins the paths of all IAM users; /contract-cosi/ by default.
 	Path string `yaml:"path,omitempty"`
 	// PermissionsBoundary is the ARN of a policy that bounds every user.
@@ -77,11 +80,19 @@ func (s *Settings) Load(from settings.Section) {
 	from.At("url").URL(s.URL)
 	s.Endpoints.Check(from.At("endpoints"))
 	dir := from.At("credentialsDir")
+	given := 0
+	for _, is := range []bool{s.CredentialsFile != "", s.CredentialsDir != "", s.WebIdentity != nil} {
+		if is {
+			given++
+		}
+	}
 	switch {
-	case (s.CredentialsFile == "") == (s.CredentialsDir == ""):
-		from.Faultf("give either credentialsFile, for one account, or credentialsDir, for an account per contract")
+	case given != 1:
+		from.Faultf("give one of credentialsFile, for one account, webIdentity, for one account without a stored key, and credentialsDir, for an account per contract")
 	case s.CredentialsFile != "":
 		from.At("credentialsFile").KeyPair(s.CredentialsFile)
+	case s.WebIdentity != nil:
+		s.WebIdentity.check(from.At("webIdentity"))
 	default:
 		for _, name := range s.Accounts() {
 			dir.KeyPair(filepath.Join(s.CredentialsDir, name))
@@ -104,8 +115,11 @@ func (s *Settings) Load(from settings.Section) {
 
 // Secrets implements contract.Settings.
 func (s *Settings) Secrets() map[string]string {
-	if s.CredentialsFile != "" {
+	switch {
+	case s.CredentialsFile != "":
 		return map[string]string{"credentials": s.CredentialsFile}
+	case s.WebIdentity != nil:
+		return map[string]string{"token of the role": s.WebIdentity.TokenFile}
 	}
 	out := map[string]string{}
 	for _, name := range s.Accounts() {
@@ -140,7 +154,8 @@ func (s *Settings) Open(p contract.Parts) (contract.Provider, error) {
 		return key
 	}
 	c := Config{
-		URL: s.URL, Region: s.Region, Endpoints: s.Endpoints.Storage(), Path: s.Path, PermissionsBoundary: s.PermissionsBoundary,
+		Accounts: func() []string { return []string{""} },
+		URL:      s.URL, Region: s.Region, Endpoints: s.Endpoints.Storage(), Path: s.Path, PermissionsBoundary: s.PermissionsBoundary,
 		Dialect: policy.Dialect{
 			Version: s.Dialect.Version, ActionPrefix: s.Dialect.ActionPrefix, ResourcePrefix: s.Dialect.ResourcePrefix,
 			SourceAddressKey: known(s.Dialect.SourceAddressKey), PrefixKey: known(s.Dialect.PrefixKey),
@@ -152,12 +167,15 @@ func (s *Settings) Open(p contract.Parts) (contract.Provider, error) {
 		c.Credentials, c.Accounts = ring.of, s.Accounts
 		return New(c), nil
 	}
+	if s.WebIdentity != nil {
+		c.Credentials = s.WebIdentity.credentials(s.Region, p)
+		return New(c), nil
+	}
 	key, err := settings.OpenKeyPair(s.CredentialsFile, p.Changed("credentials"))
 	if err != nil {
 		return nil, err
 	}
-	c.Credentials = func(string) (secret.KeyPair, error) { return key.Get(), nil }
-	c.Accounts = func() []string { return []string{""} }
+	c.Credentials = func(context.Context, string) (secret.KeyPair, error) { return key.Get(), nil }
 	return New(c), nil
 }
 
@@ -171,7 +189,7 @@ type keyRing struct {
 	keys map[string]*reload.File[secret.KeyPair]
 }
 
-func (k *keyRing) of(name string) (secret.KeyPair, error) {
+func (k *keyRing) of(_ context.Context, name string) (secret.KeyPair, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.keys[name] == nil {

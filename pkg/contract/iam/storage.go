@@ -79,7 +79,7 @@ func (p *Provider) probe(ctx context.Context, pair secret.KeyPair, req contract.
 // bucketsOf are those buckets of the account that carry the contract's mark, or
 // all of an account that is the contract's own.
 func (p *Provider) bucketsOf(ctx context.Context, name, owner string) ([]string, error) {
-	pair, err := p.Credentials(name)
+	pair, err := p.Credentials(ctx, name)
 	if err != nil {
 		return nil, err
 	}

@@ -204,7 +204,7 @@ func (p *Accounts) account(ctx context.Context, name string) (*iam.Provider, err
 		return nil, fault.New(fault.FailedPrecondition, "the root user %s of its account has lost the key %s; restart the driver, which makes it anew", rootID(name), rootKeyID(name))
 	}
 	within := p.within
-	within.Credentials = func(string) (secret.KeyPair, error) { return pair, nil }
+	within.Credentials = func(context.Context, string) (secret.KeyPair, error) { return pair, nil }
 	return iam.New(within), nil
 }
 

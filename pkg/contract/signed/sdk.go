@@ -29,20 +29,20 @@ func S3(at cosi.Endpoint, pair secret.KeyPair, client *http.Client, change ...fu
 // Key is a pair as the AWS SDK takes it.
 func Key(pair secret.KeyPair) aws.CredentialsProvider {
 	return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-		return aws.Credentials{AccessKeyID: pair.AccessKeyID, SecretAccessKey: pair.SecretAccessKey.Reveal()}, nil
+		return aws.Credentials{AccessKeyID: pair.AccessKeyID, SecretAccessKey: pair.SecretAccessKey.Reveal(), SessionToken: pair.SessionToken.Reveal()}, nil
 	})
 }
 
 // Said is an option of a client of the AWS SDK: what a service says in an error
-// is fit for a message, and does not tell the pair's secret.
+// is fit for a message, and does not tell the pair's secrets.
 func Said(pair secret.KeyPair) func(*middleware.Stack) error {
 	return func(stack *middleware.Stack) error {
 		return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("Said",
 			func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
 				out, metadata, err := next.HandleInitialize(ctx, in)
 				if answer, ok := errors.AsType[smithy.APIError](err); ok {
-					key := pair.SecretAccessKey.Reveal()
-					err = errors.Join(&smithy.GenericAPIError{Code: fault.Said(answer.ErrorCode(), key), Message: fault.Said(answer.ErrorMessage(), key)}, err)
+					key, token := pair.SecretAccessKey.Reveal(), pair.SessionToken.Reveal()
+					err = errors.Join(&smithy.GenericAPIError{Code: fault.Said(answer.ErrorCode(), key, token), Message: fault.Said(answer.ErrorMessage(), key, token)}, err)
 				}
 				return out, metadata, err
 			}), middleware.After)
