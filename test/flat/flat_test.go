@@ -5,6 +5,7 @@ package flat
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,13 +26,13 @@ const root = "root-key"
 // more where the policies of buckets hold the limits. The probe that a fresh key
 // is taken is counted with the grant.
 var kinds = map[string]struct {
-	settings                                                string // with the address
-	open                                                    func() *service
-	create, again, grant, repeat, revoke, unbucket, further int
+	settings string // with the address
+	open     func() *service
+	most
 }{
-	"versitygw": {settings: "adminURL", open: newVersityGW, create: 1, again: 1, grant: 4, repeat: 1, revoke: 3, unbucket: 1, further: 3},
-	"iam":       {settings: "url", open: newIAM, create: 2, again: 1, grant: 4 + 1, repeat: 2, revoke: 4, unbucket: 2},
-	"rgw":       {settings: "adminURL", open: newRGW, create: 3, again: 1, grant: 3, repeat: 2, revoke: 1, unbucket: 1},
+	"versitygw": {settings: "adminURL", open: newVersityGW, most: most{create: 1, again: 1, grant: 4, repeat: 1, revoke: 3, unbucket: 1, further: 3}},
+	"iam":       {settings: "url", open: newIAM, most: most{create: 2, again: 1, grant: 4 + 1, repeat: 2, revoke: 4, unbucket: 2}},
+	"rgw":       {settings: "adminURL", open: newRGW, most: most{create: 3, again: 1, grant: 3, repeat: 2, revoke: 1, unbucket: 1}},
 }
 
 // byDriver is how many buckets and keys the driver itself makes; the service is
@@ -116,10 +117,45 @@ func (d *drive) unbucket(name string) error {
 	return err
 }
 
+// most are the most calls of each RPC.
+type most struct {
+	create, again, grant, repeat, revoke, unbucket, further int
+}
+
+// over makes each RPC once and takes all back, and returns those with more calls
+// than they may make, or with a list of everything.
+func (d *drive) over(m most) map[string]string {
+	over := map[string]string{}
+	three := []string{"b-1", "b-2", "b-3"}
+	for _, step := range []struct {
+		what string
+		most int
+		do   func() error
+	}{
+		{"create", m.create, func() error { return d.create("b-1") }},
+		{"create again", m.again, func() error { return d.create("b-1") }},
+		{"grant", m.grant, func() error { return d.grant("ba-1", "b-1") }},
+		{"grant again", m.repeat, func() error { return d.grant("ba-1", "b-1") }},
+		{"revoke", m.revoke, func() error { return d.revoke("ba-1", "b-1") }},
+		{"create more", 2 * m.create, func() error { must(d, d.create("b-2")); return d.create("b-3") }},
+		{"grant to three", m.grant + 2*m.further, func() error { return d.grant("ba-3", three...) }},
+		{"revoke of three", m.revoke + 2*m.further, func() error { return d.revoke("ba-3", three...) }},
+		{"delete", m.unbucket, func() error { return d.unbucket("b-1") }},
+		{"delete more", 2 * m.unbucket, func() error { must(d, d.unbucket("b-2")); return d.unbucket("b-3") }},
+	} {
+		d.since()
+		must(d, step.do())
+		if calls := d.since(); len(calls) > step.most || slices.ContainsFunc(calls, lists) {
+			over[step.what] = fmt.Sprintf("%d, at most %d:\n%s", len(calls), step.most, strings.Join(calls, "\n"))
+		}
+	}
+	return over
+}
+
 // An RPC makes the same calls among ten buckets and keys as among three thousand.
 func TestCallsAreFlat(t *testing.T) {
 	t.Parallel()
-	for kind, most := range kinds {
+	for kind, k := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			d := start(t, kind)
@@ -140,28 +176,13 @@ func TestCallsAreFlat(t *testing.T) {
 				must(t, group.Wait())
 				made = min(n, byDriver)
 				d.fill(n - made)
-				three := []string{"b-1", "b-2", "b-3"}
-				for _, step := range []struct {
-					what string
-					most int
-					do   func() error
-				}{
-					{"create", most.create, func() error { return d.create("b-1") }},
-					{"create again", most.again, func() error { return d.create("b-1") }},
-					{"grant", most.grant, func() error { return d.grant("ba-1", "b-1") }},
-					{"grant again", most.repeat, func() error { return d.grant("ba-1", "b-1") }},
-					{"revoke", most.revoke, func() error { return d.revoke("ba-1", "b-1") }},
-					{"create more", 2 * most.create, func() error { must(t, d.create("b-2")); return d.create("b-3") }},
-					{"grant to three", most.grant + 2*most.further, func() error { return d.grant("ba-3", three...) }},
-					{"revoke of three", most.revoke + 2*most.further, func() error { return d.revoke("ba-3", three...) }},
-					{"delete", most.unbucket, func() error { return d.unbucket("b-1") }},
-					{"delete more", 2 * most.unbucket, func() error { must(t, d.unbucket("b-2")); return d.unbucket("b-3") }},
-				} {
-					d.since()
-					must(t, step.do())
-					if calls := d.since(); len(calls) > step.most || slices.ContainsFunc(calls, lists) {
-						t.Errorf("among %d: %s makes %d calls, want at most %d, and no list of everything:\n%s", n, step.what, len(calls), step.most, strings.Join(calls, "\n"))
-					}
+				over := d.over(k.most)
+				for round := 0; len(over) > 0 && round < 3; round++ { // a look at the backend, every 15 s, may have come between
+					again := d.over(k.most)
+					maps.DeleteFunc(over, func(what, _ string) bool { return again[what] == "" })
+				}
+				for what, calls := range over {
+					t.Errorf("among %d: %s makes more calls than it may, or a list of everything:\n%s", n, what, calls)
 				}
 			}
 		})
