@@ -188,8 +188,9 @@ func TestDriftThatIsLeftAlone(t *testing.T) {
 	must(t, err)
 	id := "main." + contract + "." + adopted
 	g := e.mustGrant(id, "ba-1", nil) // which adopts the bucket
-	spoil(t, owner, unmarked)
 	_, err = owner.DeleteBucketTagging(t.Context(), &s3.DeleteBucketTaggingInput{Bucket: &unmarked})
+	must(t, err)
+	_, err = owner.DeleteBucketPolicy(t.Context(), &s3.DeleteBucketPolicyInput{Bucket: &unmarked})
 	must(t, err)
 	_, err = owner.PutBucketPolicy(t.Context(), &s3.PutBucketPolicyInput{Bucket: &adopted, Policy: aws.String(fmt.Sprintf(open, adopted))})
 	must(t, err)
