@@ -22,11 +22,12 @@ const (
 func paceCollector() {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
-	growth := mostGrowth
-	if n := live[0].Value.Uint64(); n > 0 {
-		growth = int(min(max(headroom*100/n, leastGrowth), mostGrowth)) //nolint:gosec // it has bounds
-	}
-	debug.SetGCPercent(growth)
+	debug.SetGCPercent(growth(live[0].Value.Uint64()))
 	// A new object that nothing refers to is gone with the next collection.
 	runtime.AddCleanup(&struct{ next *byte }{}, func(struct{}) { paceCollector() }, struct{}{})
+}
+
+// growth is how far a heap may grow, in percent of the bytes of it that are live.
+func growth(live uint64) int {
+	return int(min(max(headroom*100/max(live, 1), leastGrowth), mostGrowth)) //nolint:gosec // it has bounds
 }

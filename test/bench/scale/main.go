@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -69,12 +70,13 @@ type world struct {
 	options
 	binaries    harness.Binaries
 	dir, config string
+	owner       string // which no earlier run in the cluster has had
 	contractd   *harness.Contractd
 	driver      *harness.Driver
 }
 
 func (o options) start(ctx context.Context, root, dir, name string) (w *world, err error) {
-	w = &world{options: o, dir: filepath.Join(dir, name)}
+	w = &world{options: o, dir: filepath.Join(dir, name), owner: name + "-" + strings.ToLower(rand.Text())}
 	w.binaries = harness.Binaries{Driver: filepath.Join(root, "bin", "contract-cosi-driver"), Contractd: filepath.Join(root, "bin", "contractd")}
 	if err := os.Mkdir(w.dir, 0o700); err != nil {
 		return nil, err
@@ -82,17 +84,17 @@ func (o options) start(ctx context.Context, root, dir, name string) (w *world, e
 	if w.contractd, err = harness.StartContractd(ctx, w.binaries, w.dir); err != nil {
 		return nil, err
 	}
-	if err := w.configure("onDemand:\n  backend: main\n", name); err != nil {
+	if err := w.configure("onDemand:\n  backend: main\n"); err != nil {
 		return nil, err
 	}
 	w.driver, err = harness.StartDriver(ctx, w.binaries, w.dir, w.config)
 	return w, err
 }
 
-func (w *world) configure(contracts, owner string) error {
+func (w *world) configure(contracts string) error {
 	w.config = filepath.Join(w.dir, "config.yaml")
 	text := harness.ConfigText(w.dir, w.contractd.API, w.contractd.TokenFile, contracts)
-	text = strings.Replace(text, "owner: example-cluster", "owner: "+owner, 1)
+	text = strings.Replace(text, "owner: example-cluster", "owner: "+w.owner, 1)
 	if w.kubeconfig != "" {
 		text = harness.InSecrets(text, w.namespace, w.kubeconfig)
 	}
@@ -352,7 +354,7 @@ func run(ctx context.Context, out io.Writer, o options) error {
 		}
 		row(fmt.Sprintf("%s -o json adds to the driver (%.1f s; the command has %.0f MiB, and told its progress %d times)", args[0], time.Since(begun).Seconds(), own, strings.Count(progress, "\n")), "%.0f MiB", added, maxAddedMiB)
 	}
-	if err := large.configure("onDemand:\n  backend: main\ndrift: {mode: report, interval: 1s, callsPerSecond: 10000}\n", "scale-large"); err != nil {
+	if err := large.configure("onDemand:\n  backend: main\ndrift: {mode: report, interval: 1s, callsPerSecond: 10000}\n"); err != nil {
 		return err
 	}
 	if _, err := large.restart(ctx); err != nil {
