@@ -29,5 +29,5 @@ func paceCollector() {
 
 // growth is how far a heap may grow, in percent of the bytes of it that are live.
 func growth(live uint64) int {
-	return int(min(max(headroom*100/max(live, 1), leastGrowth), mostGrowth)) //nolint:gosec // it has bounds
+	return int(min(max(headroom*100/max(live, 1), leastGrowth), mostGrowth))
 }

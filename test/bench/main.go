@@ -95,7 +95,7 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	}
 	program := filepath.Join(root, "bin", "contract-cosi-driver")
 	var all []*service
-	for _, kind := range strings.Split(o.backends, ",") {
+	for kind := range strings.SplitSeq(o.backends, ",") {
 		if _, err := exec.LookPath("radosgw"); kind == "rgw" && err != nil {
 			progressf(out, "rgw is left out: %v", err)
 			continue

@@ -299,10 +299,12 @@ func slower(out io.Writer, s *service) (found []string) {
 // slower is the same beside results that were recorded: of the ratios to the
 // driver's own calls.
 func (r *results) slower(out io.Writer, s *service) (found []string) {
+	compared := false
 	for _, b := range r.Services {
 		if b.Name != s.Name || b.Store != s.Store {
 			continue
 		}
+		compared = true
 		_, _ = fmt.Fprintf(out, "%s: times to its own calls, now and as recorded\n", s.Name)
 		for _, op := range ops {
 			for _, at := range []struct {
@@ -320,6 +322,9 @@ func (r *results) slower(out io.Writer, s *service) (found []string) {
 				}
 			}
 		}
+	}
+	if !compared {
+		found = append(found, "no ratios were recorded")
 	}
 	return found
 }
