@@ -86,9 +86,20 @@ fuzz: ## fuzz whatever parses, and the server with random messages, FUZZTIME (50
 			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x $$pkg || exit 1; \
 		done; done
 
+ALL_BACKENDS = contractapi,iam,rgw,versitygw
+ONE_BACKEND = $(if $(filter command,$(origin BACKEND)),-backend $(BACKEND),-backend $(ALL_BACKENDS) -out test/bench)
+
 .PHONY: bench
-bench: build ## measure the driver beside the bare calls, and in a cluster with KUBECONFIG_FILE=...; writes test/bench/RESULTS.md and .json, or prints with BACKEND=..., beside another driver with AGAINST=file
-	@$(GO) build -o bin/bench ./test/bench && bin/bench -backend $(BACKEND) $(if $(filter-out contractapi,$(BACKEND)),-serial 200 -parallel 1200 -live 300) $(if $(AGAINST),-against $(AGAINST)) $(if $(KUBECONFIG_FILE),-kubeconfig $(KUBECONFIG_FILE))
+bench: build ## measure the driver beside the fewest calls and its own, in a cluster too with KUBECONFIG_FILE=...; writes test/bench/RESULTS.md and .json, or prints with BACKEND=..., beside another driver with AGAINST=file
+	@$(GO) build -o bin/bench ./test/bench && bin/bench $(ONE_BACKEND) $(if $(AGAINST),-against $(AGAINST)) $(if $(KUBECONFIG_FILE),-kubeconfig $(KUBECONFIG_FILE))
+
+.PHONY: bench-check
+bench-check: build ## fail if the driver is slower than that of the commit before, by more than a tenth and the noise
+	@bash test/bench/check.sh
+
+.PHONY: scale
+scale: build ## measure a driver with 10,000 buckets and 20,000 keys; with KUBECONFIG_FILE=... its journal is in Secrets
+	@$(GO) run ./test/bench/scale $(if $(KUBECONFIG_FILE),-kubeconfig $(KUBECONFIG_FILE))
 
 OBJECTS ?= 2000
 

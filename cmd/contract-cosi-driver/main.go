@@ -31,13 +31,9 @@ import (
 
 const defaultEndpoint = "unix:///var/lib/cosi/cosi.sock"
 
-// gcPercent lets the heap, of a few MiB, grow more than the collector's default
-// would: under load it would run dozens of times a second. GOGC overrides it.
-const gcPercent = 300
-
 func main() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
+		paceCollector()
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)

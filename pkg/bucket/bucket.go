@@ -136,7 +136,8 @@ func (e *Engine) AccessKeyID() string { return e.accessKeyID }
 // Mismatch if it exists in another region. Pending if the service has taken a
 // setting that it does not show yet: a repeat carries on.
 func (e *Engine) Create(ctx context.Context, name string, spec params.Bucket) error {
-	if err := e.probe(ctx, spec); err != nil {
+	settings := e.settings(name, spec)
+	if err := e.probe(ctx, spec, settings); err != nil {
 		return err
 	}
 	if e.tagsLater {
@@ -147,7 +148,6 @@ func (e *Engine) Create(ctx context.Context, name string, spec params.Bucket) er
 	if err != nil && !errors.As(err, &owned) {
 		return classify(err, "CreateBucket")
 	}
-	settings := e.settings(name, spec)
 	if keeps, _ := e.features.has(e.endpoint.URL, "mark"); keeps && e.refuses && err == nil {
 		return e.writeAll(ctx, settings)
 	}

@@ -165,13 +165,13 @@ const (
 // probe reports, as Unsupported, what of a class the service does not have. Of
 // what is not known yet, another bucket of the contract is asked. If there is
 // none, the new one finds it out, and the caller takes it back.
-func (e *Engine) probe(ctx context.Context, spec params.Bucket) error {
+func (e *Engine) probe(ctx context.Context, spec params.Bucket, settings []option) error {
 	var missing []string
 	var open []int // the options of which it is not known
 	if spec.Placement != "" && !e.placements {
 		missing = append(missing, "placement")
 	}
-	for i, o := range e.settings("", spec) {
+	for i, o := range settings {
 		if o.want == "" {
 			continue
 		}

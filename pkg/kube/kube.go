@@ -89,6 +89,7 @@ func NewClient(at *rest.Config, namespace string, r Resource, called func(call s
 	}
 	at.GroupVersion = &r.Version
 	at.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	at.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON // the first costs both sides less
 	at.UserAgent = "contract-cosi-driver"
 	// The server decides how much is too much (API priority and fairness). The
 	// library's own default would be five calls a second.

@@ -81,10 +81,11 @@ func (c Class) Under(defaults, class map[string]string) map[string]string {
 // is none of the guard's regions.
 func (g Guard) Bucket(requested map[string]string, effective Bucket, region string) []string {
 	faults := g.notAllowed(BucketClass, requested)
-	fields := effective.fields()
-	faults = append(faults, g.missing(BucketClass, func(p string) bool { return fields[p] != nil })...)
-	if public := effective.Public(); g.RefusePublic && len(public) > 0 {
-		faults = append(faults, fmt.Sprintf("guard.refusePublic: %s makes the bucket public", strings.Join(public, ", ")))
+	faults = append(faults, g.missing(BucketClass, func(p string) bool { return effective.fields()[p] != nil })...)
+	if g.RefusePublic {
+		if public := effective.Public(); len(public) > 0 {
+			faults = append(faults, fmt.Sprintf("guard.refusePublic: %s makes the bucket public", strings.Join(public, ", ")))
+		}
 	}
 	if len(g.Regions) > 0 && !slices.Contains(g.Regions, region) {
 		text := "guard.regions: %s is not one of %s"

@@ -243,15 +243,38 @@ func bucketIDOf(id cosi.AccountID, b journal.BucketAccess) cosi.BucketID {
 // alive are the things that this process knows to exist, because it has made or
 // seen them since it became the one that changes things, and has not begun to
 // take them away. Of any other a process that was killed may have taken away half.
-type alive struct{ records sync.Map }
+type alive struct {
+	mu      sync.Mutex
+	records map[uint64]struct{} // by their places, which take less than their keys
+}
 
-func (a *alive) add(key journal.Key)    { a.records.Store(journal.PlaceOf(key).At, nil) }
-func (a *alive) remove(key journal.Key) { a.records.Delete(journal.PlaceOf(key).At) }
+func (a *alive) add(key journal.Key) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.records == nil {
+		a.records = map[uint64]struct{}{}
+	}
+	a.records[journal.PlaceOf(key).At] = struct{}{}
+}
+
+func (a *alive) remove(key journal.Key) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.records, journal.PlaceOf(key).At)
+}
+
 func (a *alive) has(key journal.Key) bool {
-	_, ok := a.records.Load(journal.PlaceOf(key).At)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, ok := a.records[journal.PlaceOf(key).At]
 	return ok
 }
-func (a *alive) clear() { a.records.Clear() }
+
+func (a *alive) clear() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.records = nil
+}
 
 func bucketKey(id cosi.BucketID) journal.Key {
 	return journal.Key{Kind: journal.Buckets, ID: id.String()}

@@ -15,8 +15,10 @@ type Storage struct {
 	Type string
 	// API is where contracts and keys are administered, S3 where buckets are.
 	API, S3 string
-	// Secrets are what the driver administers it with.
-	Secrets []string
+	// Secrets are what the driver administers it with; AccessKeyID is of the first, ""
+	// for a token.
+	AccessKeyID string
+	Secrets     []string
 	// Stop ends it in order. Kill ends it at once; Restart runs it again, with the same data at the same
 	// addresses.
 	Stop    func() error
@@ -81,7 +83,7 @@ func startVersityGW(ctx context.Context, kind, dir string) (*Storage, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Storage{Type: kind, API: g.S3, S3: g.S3, Secrets: []string{g.Secret}, Kill: func() { g.Kill() }, Stop: func() error { return g.Stop() }, Restart: g.Restart}
+	s := &Storage{Type: kind, API: g.S3, S3: g.S3, AccessKeyID: g.AccessKeyID, Secrets: []string{g.Secret}, Kill: func() { g.Kill() }, Stop: func() error { return g.Stop() }, Restart: g.Restart}
 	admin := "adminURL"
 	if kind == "iam" {
 		s.API, admin = g.IAM, "url"
@@ -93,7 +95,7 @@ func startVersityGW(ctx context.Context, kind, dir string) (*Storage, error) {
 // CephStorage is a Ceph gateway that runs.
 func CephStorage(c *Ceph) *Storage {
 	return &Storage{
-		Type: "rgw", API: c.URL, S3: c.URL, Secrets: []string{c.Secret}, Kill: c.StopGateway, Restart: c.RestartGateway,
+		Type: "rgw", API: c.URL, S3: c.URL, AccessKeyID: c.AccessKeyID, Secrets: []string{c.Secret}, Kill: c.StopGateway, Restart: c.RestartGateway,
 		section: gatewaySection("rgw", "adminURL", CephRegion, c.CredentialsFile),
 	}
 }

@@ -422,3 +422,20 @@ func TestReopenedWhileProgramsStart(t *testing.T) {
 		}
 	}
 }
+
+// What a record takes of the heap is bounded: so is what a driver with ten thousand
+// buckets takes (make scale). Not in parallel, so that nothing else allocates.
+func TestMemoryOfRecords(t *testing.T) {
+	const buckets, most = 1000, 1200 // bytes
+	path := filepath.Join(t.TempDir(), "journal.log")
+	f := open(t, path)
+	many(t, journal.New(f), buckets)
+	must(t, f.Close())
+	before := heap()
+	f = open(t, path)
+	after := heap()
+	must(t, f.Close())
+	if each := (after - before) * (1 << 20) / (3 * buckets); each > most {
+		t.Errorf("a record takes %.0f bytes of the heap, want at most %d", each, most)
+	}
+}

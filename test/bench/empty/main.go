@@ -30,6 +30,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/contractapi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	cosipb "github.com/contract-cosi/contract-cosi-driver/pkg/cosipb/v1alpha2"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
@@ -151,7 +152,7 @@ func makeBucket(ctx context.Context, d *harness.Driver, name string) (id, bucket
 // returns how often it was made.
 func deleteThrough(ctx context.Context, d *harness.Driver, id string) (int, error) {
 	for calls := 1; ; calls++ {
-		_, err := cosiproto.NewProvisionerClient(d.Conn).DriverDeleteBucket(ctx, &cosiproto.DriverDeleteBucketRequest{BucketId: id})
+		_, err := cosipb.NewProvisionerClient(d.Conn).DriverDeleteBucket(ctx, &cosipb.DriverDeleteBucketRequest{BucketId: id, Parameters: map[string]string{"onDelete": "empty"}})
 		if status.Code(err) != codes.Unavailable {
 			return calls, err
 		}
