@@ -15,8 +15,10 @@ type Storage struct {
 	Type string
 	// API is where contracts and keys are administered, S3 where buckets are.
 	API, S3 string
-	// Secrets are what the driver administers it with.
-	Secrets []string
+	// Secrets are what the driver administers it with, and AccessKeyID whose the
+	// first of them is, if it is no token.
+	Secrets     []string
+	AccessKeyID string
 	// Stop ends it in order. Kill ends it at once; Restart runs it again, with the same data at the same
 	// addresses.
 	Stop    func() error
@@ -81,7 +83,7 @@ func startVersityGW(ctx context.Context, kind, dir string) (*Storage, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Storage{Type: kind, API: g.S3, S3: g.S3, Secrets: []string{g.Secret}, Kill: func() { g.Kill() }, Stop: func() error { return g.Stop() }, Restart: g.Restart}
+	s := &Storage{Type: kind, API: g.S3, S3: g.S3, Secrets: []string{g.Secret}, AccessKeyID: g.AccessKeyID, Kill: func() { g.Kill() }, Stop: func() error { return g.Stop() }, Restart: g.Restart}
 	admin := "adminURL"
 	if kind == "iam" {
 		s.API, admin = g.IAM, "url"

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"google.golang.org/grpc/codes"
@@ -333,9 +335,40 @@ func TestOnlyGenerated(t *testing.T) {
 // do more than was asked for.
 func TestSidecarsComeAndGo(t *testing.T) {
 	t.Parallel()
-	e := newEnv(t, "onDemand:\n  backend: main\n  onLastBucket: cancel\n")
-	e.stop() // its configuration and line serve the driver that is killed
-	contract := newContract()
+	const contracts = "onDemand:\n  backend: main\n  onLastBucket: cancel\n"
+	t.Run("contractapi", func(t *testing.T) {
+		t.Parallel()
+		e := newEnv(t, contracts)
+		e.stop() // its configuration and line serve the driver that is killed
+		contract := newContract()
+		sidecarsComeAndGo(t, e, contract)
+		if code := e.api(http.MethodGet, "/v1/contracts/"+contract, nil, nil); code != http.StatusNotFound {
+			t.Errorf("the contract is left (HTTP %d)", code)
+		}
+	})
+	t.Run("iam", func(t *testing.T) {
+		t.Parallel()
+		dir, err := os.MkdirTemp("", "c") // a socket's path has to be short
+		must(t, err)
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		storage, err := harness.StartStorage(t.Context(), "iam", dir)
+		must(t, err)
+		t.Cleanup(storage.Kill)
+		file, err := storage.WriteConfig(dir, contracts)
+		must(t, err)
+		sidecarsComeAndGo(t, &env{TB: t, dir: dir, configFile: file}, newContract())
+		root := granted{"", storage.S3, harness.VersityGWRegion, storage.AccessKeyID, storage.Secrets[0]}
+		buckets, err := root.client().ListBuckets(t.Context(), &s3.ListBucketsInput{})
+		must(t, err)
+		users, err := iam.New(iam.Options{BaseEndpoint: &storage.API, Region: root.region, Credentials: root.client().Options().Credentials}).ListUsers(t.Context(), &iam.ListUsersInput{})
+		must(t, err)
+		if len(buckets.Buckets)+len(users.Users) > 0 {
+			t.Errorf("%d buckets and %d users are left", len(buckets.Buckets), len(users.Users))
+		}
+	})
+}
+
+func sidecarsComeAndGo(t *testing.T, e *env, contract string) {
 	class := map[string]string{"contract": contract}
 	type object struct {
 		name, id string // of the bucket
@@ -407,7 +440,9 @@ func TestSidecarsComeAndGo(t *testing.T) {
 			t.Errorf("get with a %s key: %v", o.mode, getErr)
 		}
 		refused(t, "a neighbour's bucket", put(t, o.key.client(), objects[i+1].name, "x"))
-		must(t, remove(t, e.owner(contract), o.name, "x"))
+		if o.mode != cosi.ReadOnly {
+			must(t, remove(t, o.key.client(), o.name, "x"))
+		}
 	}
 	var all sync.WaitGroup
 	for caller := range 8 {
@@ -425,7 +460,4 @@ func TestSidecarsComeAndGo(t *testing.T) {
 	}
 	all.Wait()
 	must(t, d.Stop())
-	if code := e.api(http.MethodGet, "/v1/contracts/"+contract, nil, nil); code != http.StatusNotFound {
-		t.Errorf("the contract is left (HTTP %d)", code)
-	}
 }
