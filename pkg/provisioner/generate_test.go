@@ -138,3 +138,22 @@ func checked(p *process, contract string, req GrantRequest) (cosi.AccountID, jou
 	grant, broken, err := p.guardedGrant(terms, req)
 	return id, grant, broken, err
 }
+
+// A grant to a service account is refused in both of its phases, with the reason
+// and what to do.
+func TestServiceAccount(t *testing.T) {
+	t.Parallel()
+	p := newWorld(t, memory.Chosen, false, 1).start()
+	req := GrantRequest{Name: "ba-1", Auth: cosi.ServiceAccount, Buckets: []BucketRequest{{ID: bucketID("bucket-1")}}}
+	_, granted := p.GrantAccess(t.Context(), req)
+	_, generated := p.GenerateAccessID(req)
+	for _, err := range []error{granted, generated} {
+		if !fault.Is(err, fault.InvalidArgument) || !strings.Contains(err.Error(), "the request names no namespace") ||
+			!strings.Contains(err.Error(), "use a BucketAccessClass with authenticationType: Key") {
+			t.Errorf("got %v", err)
+		}
+	}
+	if steps := p.count.Load(); steps != 0 {
+		t.Errorf("%d steps at the services and the journal, want none", steps)
+	}
+}

@@ -247,8 +247,9 @@ func (p *Provisioner) checkGrant(req GrantRequest, parameters map[string]string)
 	switch req.Auth {
 	case cosi.Key:
 	case cosi.ServiceAccount:
-		// Were it served, a v1alpha2 sidecar would still ask for credentials: a message
-		// of the requested protocol, which may be empty.
+		// Were it served, a v1alpha2 sidecar would still ask for all that a grant with a
+		// key is answered: the buckets, and credentials with a message of the requested
+		// protocol, which may be empty. Its Secret has empty values for the key then.
 		err = join(err, fault.New(fault.InvalidArgument, "authentication by service account (IAM) is not supported: the request names no namespace, so any account of that name would have the access; use a BucketAccessClass with authenticationType: Key"))
 	default:
 		err = join(err, fault.New(fault.InvalidArgument, "the authentication type is missing or unknown; use a BucketAccessClass with authenticationType: Key"))
