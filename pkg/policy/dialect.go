@@ -48,32 +48,41 @@ func AWS() Dialect {
 // "Actions, resources, and condition keys for Amazon S3") they match some of
 // [cosi.Actions] and no other. GetObject* is none of them: it matches the
 // reading of ACLs, retention, legal holds and torrents too.
-var patterns = []string{"DeleteObject*", "DeleteObject*Tagging", "GetObject*Attributes", "GetObject*Tagging", "PutObject*Tagging"}
+var patterns = matched("DeleteObject*", "DeleteObject*Tagging", "GetObject*Attributes", "GetObject*Tagging", "PutObject*Tagging")
+
+// pattern stands for actions.
+type pattern struct {
+	text  string
+	names []string // what it matches
+}
+
+func matched(texts ...string) []pattern {
+	out := make([]pattern, len(texts))
+	for i, text := range texts {
+		out[i].text = text
+		for _, a := range cosi.Actions() {
+			name := strings.TrimPrefix(a.Name, "s3:")
+			if matches, _ := path.Match(text, name); matches {
+				out[i].names = append(out[i].names, name)
+			}
+		}
+	}
+	return out
+}
 
 // actions are those that modes allow on some target, as a statement says them.
 func (d Dialect) actions(m modes, on ...cosi.Target) []string {
-	matching := func(pattern string) []string {
-		var out []string
-		for _, a := range cosi.Actions() {
-			name := strings.TrimPrefix(a.Name, "s3:")
-			if matches, _ := path.Match(pattern, name); matches {
-				out = append(out, name)
-			}
-		}
-		return out
-	}
 	var out []string
 	for _, a := range cosi.Actions() {
 		if slices.Contains(on, a.On) && a.AllowedBy(m.data, m.Metadata) && !slices.Contains(d.Unknown, a.Name) {
 			out = append(out, strings.TrimPrefix(a.Name, "s3:"))
 		}
 	}
-	for _, pattern := range patterns {
-		all := matching(pattern)
-		if missing := func(name string) bool { return !slices.Contains(out, name) }; slices.ContainsFunc(all, missing) {
+	for _, p := range patterns {
+		if missing := func(name string) bool { return !slices.Contains(out, name) }; slices.ContainsFunc(p.names, missing) {
 			continue
 		}
-		out = append(slices.DeleteFunc(out, func(name string) bool { return slices.Contains(all, name) }), pattern)
+		out = append(slices.DeleteFunc(out, func(name string) bool { return slices.Contains(p.names, name) }), p.text)
 	}
 	slices.Sort(out)
 	for i := range out {
