@@ -193,6 +193,12 @@ func tableOf(answer json.RawMessage, command admin.Command, now time.Time) ([]by
 		buckets := make([]string, len(k.Buckets))
 		for i, b := range k.Buckets {
 			buckets[i] = b.Bucket + " " + string(b.Mode)
+			if b.ObjectMetadata != "" {
+				buckets[i] += " objectMetadata:" + string(b.ObjectMetadata)
+			}
+			if b.BucketMetadata != "" {
+				buckets[i] += " bucketMetadata:" + string(b.BucketMetadata)
+			}
 		}
 		return []string{k.ID, k.AccessKeyID, k.State, since(k.IssuedAt, now), until(k.EndsAt, now), since(k.LastUsed, now), strings.Join(buckets, ", "), rotation(k.Rotation, now)}
 	})

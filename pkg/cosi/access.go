@@ -1,9 +1,10 @@
 package cosi
 
-// AccessMode says what a key may do with the objects of a bucket.
+// AccessMode says what a key may do with one category of what a bucket has: the
+// objects, or the [Metadata] of either.
 type AccessMode string
 
-// The access modes. None of them lets a key change the bucket itself.
+// The access modes, and what they let a key do with objects.
 const (
 	// ReadWrite: list, read, write and delete objects.
 	ReadWrite AccessMode = "ReadWrite"
@@ -13,14 +14,34 @@ const (
 	WriteOnly AccessMode = "WriteOnly"
 )
 
+// Metadata are a key's modes for what describes the objects of a bucket, and the
+// bucket itself. One that is "" gives what goes with the mode for the objects.
+type Metadata struct {
+	ObjectMetadata AccessMode `json:"objectMetadata,omitempty"`
+	BucketMetadata AccessMode `json:"bucketMetadata,omitempty"`
+}
+
+// Label is a text of letters that tells modes apart; "" if none is set.
+func (m Metadata) Label() string {
+	var out string
+	if m.ObjectMetadata != "" {
+		out += "Object" + string(m.ObjectMetadata)
+	}
+	if m.BucketMetadata != "" {
+		out += "Bucket" + string(m.BucketMetadata)
+	}
+	return out
+}
+
 // BucketScope is what a key may do with one bucket. Several of one bucket add up.
 type BucketScope struct {
 	Bucket string
 	// Prefix limits it to objects whose key begins so; "" is all of them.
 	Prefix string
 	Mode   AccessMode
+	Metadata
 	// Actions are the S3 actions ("s3:GetObject") that the key may do, each one
-	// of those that the mode allows; none is all of them.
+	// of those that the modes allow; none is all of them.
 	Actions []string
 }
 

@@ -176,7 +176,8 @@ type Emptying struct {
 type BucketAccess struct {
 	Bucket string          `json:"bucket"`
 	Mode   cosi.AccessMode `json:"mode"`
-	// Actions limit it to some of what the mode allows; none is all of it.
+	cosi.Metadata
+	// Actions limit it to some of what the modes allow; none is all of it.
 	Actions []string `json:"actions,omitempty"`
 }
 

@@ -23,7 +23,7 @@ type Guard struct {
 	RefusePublic bool `yaml:"refusePublic,omitempty"`
 	// Regions are where buckets may be made; none is all of the contract's.
 	Regions []string `yaml:"regions,omitempty"`
-	// Modes are what keys may do; none is all of them.
+	// Modes are what keys may do, in each category; none is all of them.
 	Modes []cosi.AccessMode `yaml:"modes,omitempty"`
 	// Actions are the S3 actions that keys may have; none is all of their modes.
 	Actions []string `yaml:"actions,omitempty"`
@@ -97,15 +97,30 @@ func (g Guard) Bucket(requested map[string]string, effective Bucket, region stri
 	return faults
 }
 
+// bucketWrites are the parameters of a BucketClass that a key overrides whose mode
+// for the bucket's metadata writes.
+var bucketWrites = []string{
+	"versioning", "expireAfterDays", "noncurrentExpireAfterDays", "abortUploadsAfterDays", "lifecycle", "corsOrigins", "corsMethods", "cors",
+}
+
 // Access names the rules that a BucketAccessClass breaks, for a key with these
-// modes. Requested and effective are as in [Guard.Bucket]; access is what the
-// effective parameters mean.
-func (g Guard) Access(requested, effective map[string]string, access Access, modes []cosi.AccessMode) []string {
+// modes, of all categories; writes says that it writes the metadata of a bucket.
+// Requested and effective are as in [Guard.Bucket]; access is what the effective
+// parameters mean.
+func (g Guard) Access(requested, effective map[string]string, access Access, modes []cosi.AccessMode, writes bool) []string {
 	faults := g.notAllowed(BucketAccessClass, requested)
 	faults = append(faults, g.missing(BucketAccessClass, func(p string) bool { _, in := effective[p]; return in })...)
 	for _, mode := range modes {
 		if len(g.Modes) > 0 && !slices.Contains(g.Modes, mode) {
 			faults = append(faults, fmt.Sprintf("guard.modes: %s is not one of %s", mode, join(g.Modes)))
+		}
+	}
+	if writes {
+		if other := slices.DeleteFunc(slices.Clone(bucketWrites), func(p string) bool { return len(g.Parameters) == 0 || slices.Contains(g.Parameters, p) }); len(other) > 0 {
+			faults = append(faults, "guard.parameters: a key that writes bucketMetadata changes "+strings.Join(other, ", "))
+		}
+		if fixed := slices.DeleteFunc(slices.Clone(bucketWrites), func(p string) bool { return !slices.Contains(g.Required, p) }); len(fixed) > 0 {
+			faults = append(faults, "guard.required: a key that writes bucketMetadata changes "+strings.Join(fixed, ", "))
 		}
 	}
 	if len(g.Actions) > 0 {

@@ -113,9 +113,9 @@ type Access struct {
 	KeyLife time.Duration
 }
 
-// ActionsIn are those of the class's actions that a mode allows.
-func (a Access) ActionsIn(mode cosi.AccessMode) []string {
-	return slices.DeleteFunc(slices.Clone(a.Actions), func(action string) bool { return !mode.Allows(action) })
+// ActionsIn are those of the class's actions that modes allow.
+func (a Access) ActionsIn(mode cosi.AccessMode, metadata cosi.Metadata) []string {
+	return slices.DeleteFunc(slices.Clone(a.Actions), func(action string) bool { return !mode.Allows(action, metadata) })
 }
 
 // Parameter describes one row of the table.

@@ -262,7 +262,7 @@ func accessRows() []row[Access] {
 	return []row[Access]{
 		{
 			Parameter{Name: "access", Class: BucketAccessClass, TestedOn: onVersitygw, Type: "`ReadWrite`, `ReadOnly` or `WriteOnly`", Default: "`ReadWrite`",
-				Text: "what the key may do with the objects of the bucket; no key may change the bucket itself. In v1alpha2 the BucketAccess asks for a mode, and `ReadOnly` and `WriteOnly` allow no other",
+				Text: "what the key may do with the objects of the bucket; in v1alpha2 the BucketAccess asks for modes, and `ReadOnly` and `WriteOnly` allow no other, in any category",
 				// An API server that writes defaults into classes gives it to each.
 				NoDefault: "access is for the class to say; guard.modes bounds it",
 				Check:     Check{OneOf: []string{string(cosi.ReadWrite), string(cosi.ReadOnly), string(cosi.WriteOnly)}}},

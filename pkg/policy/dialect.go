@@ -48,32 +48,41 @@ func AWS() Dialect {
 // "Actions, resources, and condition keys for Amazon S3") they match some of
 // [cosi.Actions] and no other. GetObject* is none of them: it matches the
 // reading of ACLs, retention, legal holds and torrents too.
-var patterns = []string{"DeleteObject*", "DeleteObject*Tagging", "GetObject*Attributes", "GetObject*Tagging", "PutObject*Tagging"}
+var patterns = matched("DeleteObject*", "DeleteObject*Tagging", "GetObject*Attributes", "GetObject*Tagging", "PutObject*Tagging")
 
-// actions are those that a mode allows on some target, as a statement says them.
-func (d Dialect) actions(mode cosi.AccessMode, on ...cosi.Target) []string {
-	matching := func(pattern string) []string {
-		var out []string
+// pattern stands for actions.
+type pattern struct {
+	text  string
+	names []string // what it matches
+}
+
+func matched(texts ...string) []pattern {
+	out := make([]pattern, len(texts))
+	for i, text := range texts {
+		out[i].text = text
 		for _, a := range cosi.Actions() {
 			name := strings.TrimPrefix(a.Name, "s3:")
-			if matches, _ := path.Match(pattern, name); matches {
-				out = append(out, name)
+			if matches, _ := path.Match(text, name); matches {
+				out[i].names = append(out[i].names, name)
 			}
 		}
-		return out
 	}
+	return out
+}
+
+// actions are those that modes allow on some target, as a statement says them.
+func (d Dialect) actions(m modes, on ...cosi.Target) []string {
 	var out []string
 	for _, a := range cosi.Actions() {
-		if slices.Contains(on, a.On) && slices.Contains(a.Modes, mode) && !slices.Contains(d.Unknown, a.Name) {
+		if slices.Contains(on, a.On) && a.AllowedBy(m.data, m.Metadata) && !slices.Contains(d.Unknown, a.Name) {
 			out = append(out, strings.TrimPrefix(a.Name, "s3:"))
 		}
 	}
-	for _, pattern := range patterns {
-		all := matching(pattern)
-		if missing := func(name string) bool { return !slices.Contains(out, name) }; slices.ContainsFunc(all, missing) {
+	for _, p := range patterns {
+		if missing := func(name string) bool { return !slices.Contains(out, name) }; slices.ContainsFunc(p.names, missing) {
 			continue
 		}
-		out = append(slices.DeleteFunc(out, func(name string) bool { return slices.Contains(all, name) }), pattern)
+		out = append(slices.DeleteFunc(out, func(name string) bool { return slices.Contains(p.names, name) }), p.text)
 	}
 	slices.Sort(out)
 	for i := range out {
@@ -97,7 +106,7 @@ func (d Dialect) Allow(sid string, buckets []cosi.BucketScope, sources []netip.P
 		}
 	}
 	var out []Statement
-	for mode, buckets := range grouped(buckets) {
+	for m, buckets := range grouped(buckets) {
 		for i, prefix := range slices.Sorted(maps.Keys(buckets)) {
 			names, part := buckets[prefix], ""
 			if i > 0 { // a Sid is there once
@@ -115,38 +124,47 @@ func (d Dialect) Allow(sid string, buckets []cosi.BucketScope, sources []netip.P
 				if len(actions) == 0 {
 					return
 				}
-				s := Statement{Sid: sid + kind + string(mode) + part, Effect: "Allow", Action: actions, Resource: resources, Condition: merged(condition, more)}
+				s := Statement{Sid: sid + kind + m.String() + part, Effect: "Allow", Action: actions, Resource: resources, Condition: merged(condition, more)}
 				if len(principals) > 0 {
 					s.Principal = map[string][]string{d.PrincipalKey: principals}
 				}
 				out = append(out, s)
 			}
 			if prefix == "" {
-				add("Bucket", d.actions(mode, cosi.OnBucket, cosi.OnKeys), wholes, nil)
+				add("Bucket", d.actions(m, cosi.OnBucket, cosi.OnKeys), wholes, nil)
 			} else {
 				if d.PrefixKey == "" {
 					return nil, fault.New(fault.FailedPrecondition, "the service's policies cannot limit a key to a part of a bucket")
 				}
 				// AWS takes no condition on the prefix with this one.
-				listing := slices.DeleteFunc(d.actions(mode, cosi.OnKeys), func(a string) bool { return a == d.ActionPrefix+"ListBucketMultipartUploads" })
+				listing := slices.DeleteFunc(d.actions(m, cosi.OnKeys), func(a string) bool { return a == d.ActionPrefix+"ListBucketMultipartUploads" })
 				add("List", listing, wholes, map[string]map[string][]string{"StringLike": {d.PrefixKey: {prefix + "*"}}})
-				add("Bucket", d.actions(mode, cosi.OnBucket), wholes, nil)
+				add("Bucket", d.actions(m, cosi.OnBucket), wholes, nil)
 			}
-			add("Objects", d.actions(mode, cosi.OnObject), objects, nil)
+			add("Objects", d.actions(m, cosi.OnObject), objects, nil)
 		}
 	}
 	slices.SortFunc(out, func(a, b Statement) int { return strings.Compare(a.Sid, b.Sid) })
 	return out, nil
 }
 
-// grouped are the buckets of a scope by mode and prefix.
-func grouped(buckets []cosi.BucketScope) map[cosi.AccessMode]map[string][]string {
-	out := map[cosi.AccessMode]map[string][]string{}
+// modes are those of a scope, by category.
+type modes struct {
+	data cosi.AccessMode
+	cosi.Metadata
+}
+
+func (m modes) String() string { return string(m.data) + m.Label() }
+
+// grouped are the buckets of a scope by modes and prefix.
+func grouped(buckets []cosi.BucketScope) map[modes]map[string][]string {
+	out := map[modes]map[string][]string{}
 	for _, b := range buckets {
-		if out[b.Mode] == nil {
-			out[b.Mode] = map[string][]string{}
+		m := modes{b.Mode, b.Metadata}
+		if out[m] == nil {
+			out[m] = map[string][]string{}
 		}
-		out[b.Mode][b.Prefix] = append(out[b.Mode][b.Prefix], b.Bucket)
+		out[m][b.Prefix] = append(out[m][b.Prefix], b.Bucket)
 	}
 	return out
 }

@@ -1,12 +1,15 @@
 package provisioner
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/memory"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 )
 
 // An id is generated without a call to a service and without a look at the
@@ -77,5 +80,80 @@ func TestIDsAndNames(t *testing.T) {
 		t.Error(err)
 	} else if _, ok := p.Generated(id.String(), map[string]string{"contract": "each"}); !ok {
 		t.Errorf("%s, of a contract per bucket, is not taken for an id", id)
+	}
+}
+
+// What modes for metadata may be asked for is the class's, the guard's and the
+// backend's to say, and is refused before anything is made.
+func TestMetadataModes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, memory.Chosen, false, 1)
+	for name, guard := range map[string]params.Guard{
+		"modes": {Modes: []cosi.AccessMode{cosi.ReadOnly}}, "listed": {Parameters: []string{"versioning", "cors"}}, "fixed": {Required: []string{"lifecycle"}},
+	} {
+		w.terms[name] = config.Terms{Listed: name, Backend: backend, Guard: guard}
+	}
+	p := w.start()
+	data := cosi.Metadata{ObjectMetadata: cosi.ReadWrite}
+	reads, writes := cosi.Metadata{BucketMetadata: cosi.ReadOnly}, cosi.Metadata{BucketMetadata: cosi.WriteOnly}
+	for _, c := range []struct {
+		contract string
+		class    map[string]string
+		mode     cosi.AccessMode
+		metadata cosi.Metadata
+		kind     fault.Kind
+		says     string
+	}{
+		{team, nil, cosi.ReadOnly, data, "", ""},
+		{team, nil, cosi.ReadOnly, writes, "", ""},
+		{team, map[string]string{"access": "ReadOnly"}, "", reads, "", ""},
+		{team, map[string]string{"access": "ReadOnly"}, "", data, fault.InvalidArgument, "ReadWrite is asked for, and the BucketAccessClass allows ReadOnly only"},
+		{team, map[string]string{"prefix": "in/"}, "", reads, "", ""},
+		{team, map[string]string{"prefix": "in/"}, "", writes, fault.InvalidArgument, "bucketMetadata: WriteOnly is asked for, and the BucketAccessClass limits keys to a part of the bucket"},
+		{"modes", nil, cosi.ReadOnly, reads, "", ""},
+		{"modes", nil, cosi.ReadOnly, data, fault.FailedPrecondition, "guard.modes: ReadWrite is not one of ReadOnly"},
+		{"listed", nil, cosi.ReadOnly, reads, "", ""},
+		{"listed", nil, cosi.ReadOnly, writes, fault.FailedPrecondition, "guard.parameters: a key that writes bucketMetadata changes expireAfterDays"},
+		{"fixed", nil, cosi.ReadOnly, reads, "", ""},
+		{"fixed", nil, cosi.ReadOnly, writes, fault.FailedPrecondition, "guard.required: a key that writes bucketMetadata changes lifecycle"},
+	} {
+		_, _, broken, err := checked(p, c.contract, GrantRequest{Name: "ba-1", Auth: cosi.Key, Parameters: c.class,
+			Buckets: []BucketRequest{{ID: cosi.BucketID{ContractID: cosi.ContractID{Backend: backend, Contract: c.contract}, Bucket: "a-bucket"}.String(), Mode: c.mode, Metadata: c.metadata}}})
+		if len(broken) > 0 {
+			err = fault.New(fault.FailedPrecondition, "%s", strings.Join(broken, "; "))
+		}
+		if fault.KindOf(err) != c.kind || c.kind != "" && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s, class %v, %q and %+v: %v, want %s with %q", c.contract, c.class, c.mode, c.metadata, err, c.kind, c.says)
+		}
+	}
+}
+
+// checked is a grant as far as it is checked before a record is written.
+func checked(p *process, contract string, req GrantRequest) (cosi.AccountID, journal.Grant, []string, error) {
+	id, _, _, err := p.checkGrant(req, req.Parameters)
+	if err != nil {
+		return id, journal.Grant{}, nil, err
+	}
+	terms, _ := p.terms(contract)
+	grant, broken, err := p.guardedGrant(terms, req)
+	return id, grant, broken, err
+}
+
+// A grant to a service account is refused in both of its phases, with the reason
+// and what to do.
+func TestServiceAccount(t *testing.T) {
+	t.Parallel()
+	p := newWorld(t, memory.Chosen, false, 1).start()
+	req := GrantRequest{Name: "ba-1", Auth: cosi.ServiceAccount, Buckets: []BucketRequest{{ID: bucketID("bucket-1")}}}
+	_, granted := p.GrantAccess(t.Context(), req)
+	_, generated := p.GenerateAccessID(req)
+	for _, err := range []error{granted, generated} {
+		if !fault.Is(err, fault.InvalidArgument) || !strings.Contains(err.Error(), "the request names no namespace") ||
+			!strings.Contains(err.Error(), "use a BucketAccessClass with authenticationType: Key") {
+			t.Errorf("got %v", err)
+		}
+	}
+	if steps := p.count.Load(); steps != 0 {
+		t.Errorf("%d steps at the services and the journal, want none", steps)
 	}
 }

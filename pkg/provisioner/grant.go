@@ -48,6 +48,7 @@ type BucketRequest struct {
 	ID string
 	// Mode is what the key may do there; "" leaves it to the class.
 	Mode cosi.AccessMode
+	cosi.Metadata
 }
 
 // Access is what an application is given.
@@ -246,8 +247,9 @@ func (p *Provisioner) checkGrant(req GrantRequest, parameters map[string]string)
 	switch req.Auth {
 	case cosi.Key:
 	case cosi.ServiceAccount:
-		// Were it served, a v1alpha2 sidecar would still ask for credentials: a message
-		// of the requested protocol, which may be empty.
+		// Were it served, a v1alpha2 sidecar would still ask for all that a grant with a
+		// key is answered: the buckets, and credentials with a message of the requested
+		// protocol, which may be empty. Its Secret has empty values for the key then.
 		err = join(err, fault.New(fault.InvalidArgument, "authentication by service account (IAM) is not supported: the request names no namespace, so any account of that name would have the access; use a BucketAccessClass with authenticationType: Key"))
 	default:
 		err = join(err, fault.New(fault.InvalidArgument, "the authentication type is missing or unknown; use a BucketAccessClass with authenticationType: Key"))
@@ -272,14 +274,19 @@ func (p *Provisioner) checkGrant(req GrantRequest, parameters map[string]string)
 		if mode == "" {
 			mode = class.Mode
 		}
-		if class.Mode != cosi.ReadWrite && mode != class.Mode {
-			err = join(err, fault.New(fault.InvalidArgument, "bucket %s: %s is asked for, and the BucketAccessClass allows %s only; use another BucketAccessClass", bucketID, mode, class.Mode))
+		for _, m := range []cosi.AccessMode{mode, b.ObjectMetadata, b.BucketMetadata} {
+			if class.Mode != cosi.ReadWrite && m != class.Mode && m != "" {
+				err = join(err, fault.New(fault.InvalidArgument, "bucket %s: %s is asked for, and the BucketAccessClass allows %s only; use another BucketAccessClass", bucketID, m, class.Mode))
+			}
 		}
-		actions := class.ActionsIn(mode)
+		if writes(b.Metadata) && len(class.Prefixes) > 0 {
+			err = join(err, fault.New(fault.InvalidArgument, "bucket %s: bucketMetadata: %s is asked for, and the BucketAccessClass limits keys to a part of the bucket; use another BucketAccessClass, or ReadOnly", bucketID, b.BucketMetadata))
+		}
+		actions := class.ActionsIn(mode, b.Metadata)
 		if len(actions) == 0 && len(class.Actions) > 0 {
 			err = join(err, fault.New(fault.InvalidArgument, "bucket %s: %s allows none of the actions of the BucketAccessClass; use another BucketAccessClass, or another mode", bucketID, mode))
 		}
-		grant.Buckets = append(grant.Buckets, journal.BucketAccess{Bucket: bucketID.Bucket, Mode: mode, Actions: actions})
+		grant.Buckets = append(grant.Buckets, journal.BucketAccess{Bucket: bucketID.Bucket, Mode: mode, Metadata: b.Metadata, Actions: actions})
 	}
 	if req.Under != (cosi.ContractID{}) && len(grant.Buckets) > 0 && req.Under != id.ContractID {
 		err = join(err, fault.New(fault.InvalidArgument, "account %s is of another contract than its buckets (%s); make a new BucketAccess", cosi.AccountID{ContractID: req.Under, Account: req.Name}, id.ContractID))
@@ -352,12 +359,21 @@ func (p *Provisioner) guardedGrant(terms config.Terms, req GrantRequest) (grant 
 	}
 	class, err := params.ParseAccess(effective)
 	var modes []cosi.AccessMode
+	change := false
 	for _, b := range grant.Buckets {
-		if !slices.Contains(modes, b.Mode) {
-			modes = append(modes, b.Mode)
+		for _, m := range []cosi.AccessMode{b.Mode, b.ObjectMetadata, b.BucketMetadata} {
+			if m != "" && !slices.Contains(modes, m) {
+				modes = append(modes, m)
+			}
 		}
+		change = change || writes(b.Metadata)
 	}
-	return grant, terms.Guard.Access(req.Parameters, effective, class, modes), err
+	return grant, terms.Guard.Access(req.Parameters, effective, class, modes, change), err
+}
+
+// writes reports whether a key changes the bucket itself.
+func writes(m cosi.Metadata) bool {
+	return m.BucketMetadata != "" && m.BucketMetadata != cosi.ReadOnly
 }
 
 // checkUnlimited is for a backend whose keys reach all of their contract: the
@@ -368,8 +384,10 @@ func (p *Provisioner) checkUnlimited(id cosi.AccountID, grant journal.Grant) err
 		if terms, known := p.terms(id.Contract); !known || !terms.PerBucket || terms.ContractFor(b.Bucket) != id.Contract {
 			err = join(err, fault.New(fault.InvalidArgument, "backend %s cannot limit a key to a bucket, and bucket %s shares its contract; make the bucket by a BucketClass whose contract's terms say perBucket", id.Backend, bucketIDOf(id, b)))
 		}
-		if b.Mode != cosi.ReadWrite {
-			err = join(err, fault.New(fault.InvalidArgument, "bucket %s: %s is asked for, and backend %s gives keys that may do everything; ask for %s", bucketIDOf(id, b), b.Mode, id.Backend, cosi.ReadWrite))
+		for _, m := range []cosi.AccessMode{b.Mode, b.ObjectMetadata, b.BucketMetadata} {
+			if m != cosi.ReadWrite && m != "" {
+				err = join(err, fault.New(fault.InvalidArgument, "bucket %s: %s is asked for, and backend %s gives keys that may do everything; ask for %s", bucketIDOf(id, b), m, id.Backend, cosi.ReadWrite))
+			}
 		}
 	}
 	if len(grant.Prefixes) > 0 {
@@ -413,7 +431,7 @@ func scopeOf(record *journal.Account) *contract.Scope {
 	}
 	for _, b := range grant.Buckets {
 		for _, prefix := range prefixes {
-			scope.Buckets = append(scope.Buckets, contract.BucketScope{Bucket: b.Bucket, Prefix: prefix, Mode: b.Mode, Actions: b.Actions})
+			scope.Buckets = append(scope.Buckets, contract.BucketScope{Bucket: b.Bucket, Prefix: prefix, Mode: b.Mode, Metadata: b.Metadata, Actions: b.Actions})
 		}
 	}
 	for _, block := range grant.SourceIP {
@@ -424,23 +442,24 @@ func scopeOf(record *journal.Account) *contract.Scope {
 
 // grantDifferences names the parameters in which two grants differ.
 func grantDifferences(a, b journal.Grant) []string {
-	modes := func(g journal.Grant) (buckets, modes, actions any) {
+	parts := func(g journal.Grant) (buckets, modes, metadata, actions any) {
 		var names []string
 		var m []cosi.AccessMode
+		var md []cosi.Metadata
 		var act [][]string
 		for _, b := range g.Buckets {
-			names, m, act = append(names, b.Bucket), append(m, b.Mode), append(act, b.Actions)
+			names, m, md, act = append(names, b.Bucket), append(m, b.Mode), append(md, b.Metadata), append(act, b.Actions)
 		}
-		return names, m, act
+		return names, m, md, act
 	}
-	bucketsA, modesA, actionsA := modes(a)
-	bucketsB, modesB, actionsB := modes(b)
+	bucketsA, modesA, metadataA, actionsA := parts(a)
+	bucketsB, modesB, metadataB, actionsB := parts(b)
 	var out []string
 	for _, field := range []struct {
 		name string
 		a, b any
 	}{
-		{"buckets", bucketsA, bucketsB}, {"access", modesA, modesB}, {"actions", actionsA, actionsB},
+		{"buckets", bucketsA, bucketsB}, {"access", modesA, modesB}, {"metadata modes", metadataA, metadataB}, {"actions", actionsA, actionsB},
 		{"prefix", a.Prefixes, b.Prefixes}, {"sourceIP", a.SourceIP, b.SourceIP}, {"keyLife", a.KeyLife, b.KeyLife},
 	} {
 		if !reflect.DeepEqual(field.a, field.b) {

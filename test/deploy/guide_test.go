@@ -21,6 +21,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/container-object-storage-interface/client/apis"
 	cosiv1alpha1 "sigs.k8s.io/container-object-storage-interface/client/apis/objectstorage/v1alpha1"
 	"sigs.k8s.io/kustomize/api/krusty"
@@ -102,11 +103,17 @@ type (
 		DeletionPolicy string            `json:"deletionPolicy"`
 		Parameters     map[string]string `json:"parameters"`
 	}
+	categories[T any] struct {
+		ObjectData     T `json:"objectData"`
+		ObjectMetadata T `json:"objectMetadata"`
+		BucketMetadata T `json:"bucketMetadata"`
+	}
 	accessClassV2 struct {
-		DriverName         string            `json:"driverName"`
-		AuthenticationType string            `json:"authenticationType"`
-		Parameters         map[string]string `json:"parameters"`
-		MultiBucketAccess  string            `json:"multiBucketAccess"`
+		DriverName         string               `json:"driverName"`
+		AuthenticationType string               `json:"authenticationType"`
+		Parameters         map[string]string    `json:"parameters"`
+		MultiBucketAccess  string               `json:"multiBucketAccess"`
+		Disallowed         categories[[]string] `json:"disallowedBucketAccessModes"` // since B2; a list before
 	}
 	bucketV2 struct {
 		DriverName       string            `json:"driverName"`
@@ -123,9 +130,10 @@ type (
 	}
 	accessV2 struct {
 		BucketClaims []struct {
-			BucketClaimName  string `json:"bucketClaimName"`
-			AccessMode       string `json:"accessMode"`
-			AccessSecretName string `json:"accessSecretName"`
+			BucketClaimName  string             `json:"bucketClaimName"`
+			AccessMode       string             `json:"accessMode"`
+			AccessModes      categories[string] `json:"accessModes"` // since B2, in its place
+			AccessSecretName string             `json:"accessSecretName"`
 		} `json:"bucketClaims"`
 		BucketAccessClassName string `json:"bucketAccessClassName"`
 		Protocol              string `json:"protocol"`
@@ -353,24 +361,92 @@ func TestBucketInfo(t *testing.T) {
 	}
 }
 
-// secretKeys are what v1alpha2's sidecar writes into a Secret.
-var secretKeys = []string{"COSI_S3_BUCKET_ID", "COSI_S3_ENDPOINT", "COSI_S3_REGION", "COSI_S3_ADDRESSING_STYLE", "COSI_S3_ACCESS_KEY_ID", "COSI_S3_ACCESS_SECRET_KEY"}
+// secrets are what v1alpha2's sidecar writes into a Secret, and what upstream's
+// enhancement plans.
+var secrets = map[string]map[string]string{
+	"as it is": {
+		"COSI_S3_BUCKET_ID": "b", "COSI_S3_ENDPOINT": "https://s3", "COSI_S3_REGION": "r", "COSI_S3_ADDRESSING_STYLE": "path",
+		"COSI_S3_ACCESS_KEY_ID": "id", "COSI_S3_ACCESS_SECRET_KEY": "secret",
+	},
+	"as it is planned": {
+		"COSI_PROTOCOL": "S3", "BUCKET_NAME": "b", "AWS_ENDPOINT_URL": "https://s3", "AWS_DEFAULT_REGION": "r", "AWS_S3_ADDRESSING_STYLE": "path",
+		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret",
+	},
+}
 
+// The application finds its way by the keys of either, and by none at a Secret
+// that is still empty.
 func TestSecretKeys(t *testing.T) {
 	t.Parallel()
 	d := object[appsv1.Deployment](t, map[string]string{"a.yaml": examples(t)["examples/v1alpha2/application.yaml"]}, "Deployment", "photos")
-	read := 0
-	for _, e := range d.Spec.Template.Spec.Containers[0].Env {
-		if e.ValueFrom == nil {
-			continue
+	c := d.Spec.Template.Spec.Containers[0]
+	if from := c.EnvFrom; len(from) != 1 || from[0].SecretRef.Name != "photos" || from[0].SecretRef.Optional != nil {
+		t.Fatalf("the environment is from %v", from)
+	}
+	dir := t.TempDir()
+	const aws = "#!/bin/sh\necho $4 $AWS_ENDPOINT_URL $AWS_REGION $AWS_ACCESS_KEY_ID $AWS_SECRET_ACCESS_KEY\nexit 1\n"
+	if err := os.WriteFile(dir+"/aws", []byte(aws), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	run := func(secret map[string]string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), c.Command[0], append(slices.Clone(c.Command[1:]), c.Args...)...)
+		cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
+		for k, v := range secret {
+			cmd.Env = append(cmd.Env, k+"="+v)
 		}
-		read++
-		if from := e.ValueFrom.SecretKeyRef; from.Name != "photos" || !slices.Contains(secretKeys, from.Key) {
-			t.Errorf("%s is read from %s of %s", e.Name, from.Key, from.Name)
+		out, err := cmd.Output()
+		return strings.TrimSpace(string(out)), err
+	}
+	for name, secret := range secrets {
+		if got, err := run(secret); err != nil || got != "s3://b/alive https://s3 r id secret" {
+			t.Errorf("with the Secret %s: %q, %v", name, got, err)
 		}
 	}
-	if read != 5 {
-		t.Errorf("%d values are read from the Secret", read)
+	if got, err := run(nil); err == nil || got != "" {
+		t.Errorf("with an empty Secret: %q, %v", got, err)
+	}
+}
+
+// What the guide waits for is there when the status says so, by a boolean or by a
+// condition, and not before.
+func TestReadiness(t *testing.T) {
+	t.Parallel()
+	var expressions []string
+	for _, line := range commands(t) {
+		if m := regexp.MustCompile(`^until kubectl .* -o jsonpath='([^']+)' \| grep -qi true; do sleep 1; done$`).FindStringSubmatch(line); m != nil {
+			expressions = append(expressions, m[1])
+		}
+	}
+	if len(expressions) == 0 {
+		t.Fatal("the guide waits for nothing")
+	}
+	for _, expression := range expressions {
+		path := jsonpath.New("readiness").AllowMissingKeys(true)
+		if err := path.Parse(expression); err != nil {
+			t.Fatal(err)
+		}
+		for text, want := range map[string]bool{
+			`{}`:                              false,
+			`{"status":{}}`:                   false,
+			`{"status":{"readyToUse":false}}`: false,
+			`{"status":{"readyToUse":true}}`:  true,
+			`{"status":{"conditions":[{"type":"ResourcesValidated","status":"True"},{"type":"Provisioned","status":"False"}]}}`: false,
+			`{"status":{"conditions":[{"type":"ProvisionFailed","status":"True"}]}}`:                                            false,
+			`{"status":{"conditions":[{"type":"ResourcesValidated","status":"True"},{"type":"Provisioned","status":"True"}]}}`:  true,
+			`{"status":{"readyToUse":true,"conditions":[{"type":"Provisioned","status":"True"}]}}`:                              true,
+		} {
+			var object any
+			if err := json.Unmarshal([]byte(text), &object); err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			if err := path.Execute(&out, object); err != nil {
+				t.Errorf("%s: %v", text, err)
+			}
+			if got := strings.Contains(strings.ToLower(out.String()), "true"); got != want {
+				t.Errorf("%s is ready: %v, want %v", text, got, want)
+			}
+		}
 	}
 }
 
@@ -419,7 +495,7 @@ func TestCommands(t *testing.T) {
 					t.Errorf("%s: %v", line, err)
 				}
 			case "--namespace", "-n":
-				if n := words[i+1]; n != namespace && n != journalNamespace && n != "first" && n != "NAMESPACE" {
+				if n := words[i+1]; n != namespace && n != journalNamespace && n != "first" && n != "blue" && n != "NAMESPACE" {
 					t.Errorf("%s: namespace %s", line, n)
 				}
 			}
@@ -435,7 +511,7 @@ func TestCommands(t *testing.T) {
 			if _, err := render(t, given); err != nil {
 				t.Errorf("%s: %v", line, err)
 			}
-		case "kubectl":
+		case "kubectl", "until", "git", "make", "docker":
 		default:
 			t.Errorf("%s: what is that?", line)
 		}

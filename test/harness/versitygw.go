@@ -27,6 +27,11 @@ type VersityGW struct {
 // VersityGWRegion is the only region of the gateway.
 const VersityGWRegion = "us-east-1"
 
+// VersityGWLacks are the actions of keys that the gateway does not have.
+func VersityGWLacks() []string {
+	return []string{"s3:GetLifecycleConfiguration", "s3:PutLifecycleConfiguration", "s3:GetObjectAcl", "s3:GetObjectVersionAcl"}
+}
+
 // StartVersityGW runs the gateway with its data in dir: with the accounts of
 // its admin API or, with iam, of an IAM service beside it.
 func StartVersityGW(ctx context.Context, program, dir string, iam bool) (*VersityGW, error) {

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -197,6 +199,74 @@ func (m *monkey) call(data []byte) {
 	}
 }
 
+// wire is a codec of bytes, which are sent and received as they are.
+type wire struct{}
+
+func (wire) Name() string                    { return "proto" }
+func (wire) Marshal(v any) ([]byte, error)   { return *v.(*[]byte), nil }
+func (wire) Unmarshal(b []byte, v any) error { *v.(*[]byte) = bytes.Clone(b); return nil }
+
+// sample is a request of some method that makes sense, as bytes.
+func (m *monkey) sample(c *choices, method form) []byte {
+	req := dynamicpb.NewMessage(method.input)
+	m.fill(c, method.Name(), req)
+	raw, err := proto.Marshal(req)
+	must(m, err)
+	return raw
+}
+
+// send makes one call of bytes and judges the answer. Only bytes that are no
+// message in one of the method's forms may be refused as such.
+func (m *monkey) send(t testing.TB, method form, raw []byte) {
+	name := "/" + string(method.Parent().FullName()) + "/" + string(method.Name())
+	message := true
+	for _, other := range m.methods {
+		if other.FullName() == method.FullName() {
+			message = message && proto.Unmarshal(raw, dynamicpb.NewMessage(other.input)) == nil
+		}
+	}
+	var answer []byte
+	err := m.conn.Invoke(context.Background(), name, &raw, &answer, grpc.ForceCodec(wire{}))
+	s := status.Convert(err)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seen[s.Code()]++
+	switch {
+	case err == nil && !message:
+		t.Errorf("%s takes %q, which is no message", name, raw)
+	case err == nil:
+		m.answered(t, method, raw, answer)
+	case strings.HasPrefix(s.Message(), "grpc: "):
+		if message {
+			t.Errorf("%s does not take %q, which is a message", name, raw)
+		}
+	case !slices.Contains(m.tables[name].Codes(), s.Code()) || s.Code() == codes.Internal:
+		t.Errorf("%s answers %s, which is not in its table or a defect: %s\n%q", name, s.Code(), s.Message(), raw)
+	}
+}
+
+// answered keeps what was made by a call of bytes. The answer to a create by id
+// has no id.
+func (m *monkey) answered(t testing.TB, method form, raw, answer []byte) {
+	if method.FullName() != "sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverCreateBucket" {
+		resp := dynamicpb.NewMessage(method.output)
+		must(t, proto.Unmarshal(answer, resp))
+		m.remember(resp)
+		return
+	}
+	req, resp := &cosipb.DriverCreateBucketRequest{}, &cosipb.DriverCreateBucketResponse{}
+	must(t, proto.Unmarshal(raw, req))
+	id := req.GetName()
+	if proto.Unmarshal(answer, resp) == nil {
+		if _, err := cosi.ParseBucketID(resp.GetBucketId()); err == nil {
+			id = resp.GetBucketId()
+		}
+	}
+	if !slices.Contains(m.buckets, id) {
+		m.buckets = append(m.buckets, id)
+	}
+}
+
 func (m *monkey) remember(resp proto.Message) {
 	r := resp.ProtoReflect()
 	for name, list := range map[protoreflect.Name]*[]string{"bucket_id": &m.buckets, "account_id": &m.accounts} {
@@ -218,7 +288,16 @@ func (m *monkey) nothingLeaks() {
 	if got := m.keys(m.contract); len(got) != 0 {
 		m.Errorf("%d keys that nobody was given", len(got))
 	}
+	var taken []string // ids that were only generated, as long as another contract has the name
 	for _, id := range m.buckets {
+		err := m.delete(id)
+		if status.Code(err) == codes.PermissionDenied {
+			taken = append(taken, id)
+			continue
+		}
+		must(m, err)
+	}
+	for _, id := range taken {
 		must(m, m.delete(id))
 	}
 	if code := m.api(http.MethodGet, "/v1/contracts/"+m.contract, nil, nil); code != http.StatusNotFound {
@@ -255,6 +334,57 @@ func TestRandomMessages(t *testing.T) {
 	if m.seen[codes.OK] < callers*calls/20 || len(m.accounts) < 2 || m.seen[codes.InvalidArgument] == 0 {
 		t.Error("the messages are too much nonsense, or too little")
 	}
+	m.nothingLeaks()
+}
+
+// Random bytes, and messages of which some bytes are others, to every method of
+// every generation.
+func TestRandomBytes(t *testing.T) {
+	t.Parallel()
+	m := newMonkey(t)
+	const callers, calls = 8, 400
+	var all sync.WaitGroup
+	for caller := range callers {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(2, uint64(caller)))
+			data := make([]byte, 200)
+			for i := range calls {
+				for i := range data {
+					data[i] = byte(random.Uint32())
+				}
+				method := m.methods[i%len(m.methods)]
+				raw := data[:random.IntN(len(data))]
+				if i%8 > 0 {
+					c := choices(data)
+					raw = m.sample(&c, method)
+					for range random.IntN(3) * min(1, len(raw)) {
+						raw[random.IntN(len(raw))] = byte(random.Uint32())
+					}
+				}
+				m.send(t, method, raw)
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("codes: %v; %d buckets and %d accesses were made", m.seen, len(m.buckets), len(m.accounts))
+	if m.seen[codes.OK] < callers*calls/20 || m.seen[codes.Internal] == 0 || m.seen[codes.InvalidArgument] == 0 {
+		t.Error("the bytes are too much nonsense, or too little")
+	}
+	m.nothingLeaks()
+}
+
+func FuzzBytes(f *testing.F) {
+	m := newMonkey(f)
+	for i, method := range m.methods {
+		f.Add(byte(i), []byte{})
+		for seed := range byte(4) {
+			c := choices(bytes.Repeat([]byte{seed, 3, seed + 1}, 60))
+			f.Add(byte(i), m.sample(&c, method))
+		}
+	}
+	f.Fuzz(func(t *testing.T, method byte, raw []byte) {
+		m.send(t, m.methods[int(method)%len(m.methods)], raw)
+	})
 	m.nothingLeaks()
 }
 

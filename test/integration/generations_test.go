@@ -4,11 +4,16 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/iam"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -93,6 +98,12 @@ func (s sidecar) existing(id string) error {
 // status.accountID.
 func (s sidecar) grant(name, account, bucket string, mode cosi.AccessMode) (granted, error) {
 	s.Helper()
+	return s.grantWith(name, account, bucket, mode, cosi.Metadata{})
+}
+
+// grantWith is grant with modes for metadata, which the first generations do not send.
+func (s sidecar) grantWith(name, account, bucket string, mode cosi.AccessMode, metadata cosi.Metadata) (granted, error) {
+	s.Helper()
 	if s.generation == "v1alpha1" {
 		return grantVia(s, s.conn, bucket, name, map[string]string{"access": string(mode)})
 	}
@@ -107,10 +118,12 @@ func (s sidecar) grant(name, account, bucket string, mode cosi.AccessMode) (gran
 			return granted{}, err
 		}
 	} else {
-		three := map[cosi.AccessMode]cosipb.AccessModeB2_Mode{cosi.ReadWrite: 2, cosi.ReadOnly: 3, cosi.WriteOnly: 4}
+		three := func(mode cosi.AccessMode) *cosipb.AccessModeB2 {
+			return &cosipb.AccessModeB2{Mode: map[cosi.AccessMode]cosipb.AccessModeB2_Mode{"": 1, cosi.ReadWrite: 2, cosi.ReadOnly: 3, cosi.WriteOnly: 4}[mode]}
+		}
 		buckets := []*cosipb.AccessedBucketB2{{
-			BucketId: bucket, ObjectDataAccessMode: &cosipb.AccessModeB2{Mode: three[mode]},
-			ObjectMetadataAccessMode: &cosipb.AccessModeB2{Mode: 1}, BucketMetadataAccessMode: &cosipb.AccessModeB2{Mode: 1},
+			BucketId: bucket, ObjectDataAccessMode: three(mode),
+			ObjectMetadataAccessMode: three(metadata.ObjectMetadata), BucketMetadataAccessMode: three(metadata.BucketMetadata),
 		}}
 		field := name
 		if s.at("C2") {
@@ -218,6 +231,66 @@ func TestSidecarOfAnotherGeneration(t *testing.T) {
 	}
 }
 
+// Modes for metadata are rights of the key, and of what a repeat is compared with,
+// whichever sidecar repeats it and after the driver's restart.
+func TestModesOfThreeCategories(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, onDemand)
+	contract := newContract()
+	name := contract + "-b"
+	var s sidecar
+	generation := func(name string) { s = sidecar{v2{e}, name} }
+	generation("B2")
+	id, err := s.create(name, "", map[string]string{"contract": contract})
+	must(t, err)
+	must(t, put(t, e.owner(contract), name, "x"))
+	tags := cosi.Metadata{ObjectMetadata: cosi.ReadWrite, BucketMetadata: cosi.ReadOnly}
+	tagger, err := s.grantWith("ba-tagger", "", id, cosi.ReadOnly, tags)
+	must(t, err)
+	// What is not set follows the mode of the objects, and takes nothing away.
+	bare, err := s.grantWith("ba-bare", "", id, cosi.ReadWrite, cosi.Metadata{ObjectMetadata: cosi.ReadOnly})
+	must(t, err)
+
+	key := "x"
+	tagging := &types.Tagging{TagSet: []types.Tag{{Key: aws.String("a"), Value: aws.String("b")}}}
+	tag := func(c *s3.Client) error {
+		_, err := c.PutObjectTagging(t.Context(), &s3.PutObjectTaggingInput{Bucket: &name, Key: &key, Tagging: tagging})
+		return err
+	}
+	versioning := func(c *s3.Client) error {
+		_, err := c.GetBucketVersioning(t.Context(), &s3.GetBucketVersioningInput{Bucket: &name})
+		return err
+	}
+	allowed(t, "the tagger tags", tag(tagger.client()))
+	allowed(t, "the tagger reads the versioning", versioning(tagger.client()))
+	refused(t, "the tagger writes", put(t, tagger.client(), name, "y"))
+	_, err = tagger.client().PutBucketVersioning(t.Context(), &s3.PutBucketVersioningInput{Bucket: &name,
+		VersioningConfiguration: &types.VersioningConfiguration{Status: types.BucketVersioningStatusEnabled}})
+	refused(t, "the tagger changes the versioning", err)
+	allowed(t, "the other key writes", put(t, bare.client(), name, "y"))
+	refused(t, "the other key tags", tag(bare.client()))
+	refused(t, "the other key reads the versioning", versioning(bare.client()))
+
+	for _, g := range []string{"B2", "C1", "C2"} {
+		e.stop()
+		e.start()
+		generation(g)
+		again, err := s.grantWith("ba-tagger", tagger.account, id, cosi.ReadOnly, tags)
+		must(t, err)
+		if again != tagger {
+			t.Errorf("%s: the access has another account or key", g)
+		}
+		_, err = s.grantWith("ba-tagger", tagger.account, id, cosi.ReadOnly, cosi.Metadata{ObjectMetadata: cosi.ReadWrite})
+		expectCode(t, err, codes.AlreadyExists, "metadata modes differ")
+	}
+	generation("A")
+	_, err = s.grant("ba-tagger", tagger.account, id, cosi.ReadOnly)
+	expectCode(t, err, codes.AlreadyExists, "metadata modes differ")
+	allowed(t, "the tagger tags as before", tag(tagger.client()))
+	must(t, s.revoke(tagger.account, id))
+	refused(t, "the tagger tags after the revoke", tag(tagger.client()))
+}
+
 // An id that was only generated stands for nothing, and can be taken away.
 func TestOnlyGenerated(t *testing.T) {
 	t.Parallel()
@@ -262,9 +335,40 @@ func TestOnlyGenerated(t *testing.T) {
 // do more than was asked for.
 func TestSidecarsComeAndGo(t *testing.T) {
 	t.Parallel()
-	e := newEnv(t, "onDemand:\n  backend: main\n  onLastBucket: cancel\n")
-	e.stop() // its configuration and line serve the driver that is killed
-	contract := newContract()
+	const contracts = "onDemand:\n  backend: main\n  onLastBucket: cancel\n"
+	t.Run("contractapi", func(t *testing.T) {
+		t.Parallel()
+		e := newEnv(t, contracts)
+		e.stop() // its configuration and line serve the driver that is killed
+		contract := newContract()
+		sidecarsComeAndGo(t, e, contract)
+		if code := e.api(http.MethodGet, "/v1/contracts/"+contract, nil, nil); code != http.StatusNotFound {
+			t.Errorf("the contract is left (HTTP %d)", code)
+		}
+	})
+	t.Run("iam", func(t *testing.T) {
+		t.Parallel()
+		dir, err := os.MkdirTemp("", "c") // a socket's path has to be short
+		must(t, err)
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		storage, err := harness.StartStorage(t.Context(), "iam", dir)
+		must(t, err)
+		t.Cleanup(storage.Kill)
+		file, err := storage.WriteConfig(dir, contracts)
+		must(t, err)
+		sidecarsComeAndGo(t, &env{TB: t, dir: dir, configFile: file}, newContract())
+		root := granted{"", storage.S3, harness.VersityGWRegion, storage.AccessKeyID, storage.Secrets[0]}
+		buckets, err := root.client().ListBuckets(t.Context(), &s3.ListBucketsInput{})
+		must(t, err)
+		users, err := iam.New(iam.Options{BaseEndpoint: &storage.API, Region: root.region, Credentials: root.client().Options().Credentials}).ListUsers(t.Context(), &iam.ListUsersInput{})
+		must(t, err)
+		if len(buckets.Buckets)+len(users.Users) > 0 {
+			t.Errorf("%d buckets and %d users are left", len(buckets.Buckets), len(users.Users))
+		}
+	})
+}
+
+func sidecarsComeAndGo(t *testing.T, e *env, contract string) {
 	class := map[string]string{"contract": contract}
 	type object struct {
 		name, id string // of the bucket
@@ -336,7 +440,9 @@ func TestSidecarsComeAndGo(t *testing.T) {
 			t.Errorf("get with a %s key: %v", o.mode, getErr)
 		}
 		refused(t, "a neighbour's bucket", put(t, o.key.client(), objects[i+1].name, "x"))
-		must(t, remove(t, e.owner(contract), o.name, "x"))
+		if o.mode != cosi.ReadOnly {
+			must(t, remove(t, o.key.client(), o.name, "x"))
+		}
 	}
 	var all sync.WaitGroup
 	for caller := range 8 {
@@ -354,7 +460,4 @@ func TestSidecarsComeAndGo(t *testing.T) {
 	}
 	all.Wait()
 	must(t, d.Stop())
-	if code := e.api(http.MethodGet, "/v1/contracts/"+contract, nil, nil); code != http.StatusNotFound {
-		t.Errorf("the contract is left (HTTP %d)", code)
-	}
 }

@@ -47,6 +47,7 @@ func TestConformance(t *testing.T) {
 		Refused: func(t *testing.T) contracttest.Service { return open(t, service, "wrong") },
 		Slow:    func(t *testing.T) contracttest.Service { return open(t, slow, slow.Token) },
 		Secrets: []string{service.Token, slow.Token},
+		Unknown: harness.VersityGWLacks(),
 		Lacks:   contract.QuotaKinds{Bytes: true, Objects: true},
 	})
 }

@@ -297,7 +297,8 @@ func (p *Provider) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (
 	if req.Scope != nil && p.scopeBy != contract.ScopeByNone {
 		grants := make([]api.BucketGrant, len(req.Scope.Buckets))
 		for i, b := range req.Scope.Buckets {
-			grants[i] = api.BucketGrant{Bucket: b.Bucket, Prefix: optional(b.Prefix), Access: accesses[b.Mode]}
+			grants[i] = api.BucketGrant{Bucket: b.Bucket, Prefix: optional(b.Prefix), Access: accesses[b.Mode],
+				ObjectMetadata: optional(accesses[b.ObjectMetadata]), BucketMetadata: optional(accesses[b.BucketMetadata])}
 			if len(b.Actions) > 0 {
 				grants[i].Actions = &b.Actions
 			}
@@ -321,10 +322,28 @@ func (p *Provider) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (
 	if err == nil && (issued.Key.AccessKeyId == "" || issued.SecretAccessKey == "") {
 		err = unpromised(nil)
 	}
+	if err == nil && !keepsMetadata(body.Spec, issued.Key.Spec) {
+		err = fault.New(fault.Unsupported, "the contract service cannot limit a key by objectMetadata or bucketMetadata; leave them out of the BucketAccess")
+	}
 	if err != nil {
 		return secret.KeyPair{}, err
 	}
 	return secret.KeyPair{AccessKeyID: issued.Key.AccessKeyId, SecretAccessKey: secret.New(issued.SecretAccessKey)}, nil
+}
+
+// keepsMetadata reports whether a key has the modes for metadata that it was asked
+// for: a service that does not know them passes over them.
+func keepsMetadata(asked, has api.KeySpec) bool {
+	modes := func(s api.KeySpec) map[string][2]api.BucketAccess {
+		out := map[string][2]api.BucketAccess{}
+		for _, g := range value(s.Buckets) {
+			if g.ObjectMetadata != nil || g.BucketMetadata != nil {
+				out[g.Bucket+"/"+value(g.Prefix)] = [2]api.BucketAccess{value(g.ObjectMetadata), value(g.BucketMetadata)}
+			}
+		}
+		return out
+	}
+	return maps.Equal(modes(asked), modes(has))
 }
 
 var accesses = map[cosi.AccessMode]api.BucketAccess{
@@ -476,7 +495,7 @@ func (p *Provider) endpointsOf(list []api.Endpoint) ([]cosi.Endpoint, error) {
 	return out, nil
 }
 
-func optional(s string) *string {
+func optional[S ~string](s S) *S {
 	if s == "" {
 		return nil
 	}

@@ -58,6 +58,7 @@ func TestConformance(t *testing.T) {
 		Open:     func(t *testing.T) contracttest.Service { return open(t, gateway.Secret) },
 		Refused:  func(t *testing.T) contracttest.Service { return open(t, "wrong") },
 		Secrets:  []string{gateway.Secret},
+		Unknown:  harness.VersityGWLacks(),
 		Operator: contracttest.IAMOperator(gateway.IAM, gateway.AccessKeyID, gateway.Secret),
 	})
 }

@@ -168,14 +168,18 @@ func (e *exchange) serve(w http.ResponseWriter) {
 	}
 }
 
-// actions are S3's names for what can be done with a bucket's keys and an object,
-// by method and subresource.
+// actions are S3's names for what keys of accesses can do, by method and
+// subresource.
 var actions = map[string]string{
 	"GET list-type": "ListBucket", "GET uploads": "ListBucketMultipartUploads", "GET versions": "ListBucketVersions", "GET location": "GetBucketLocation",
 	"object GET": "GetObject", "object HEAD": "GetObject", "object PUT": "PutObject", "object DELETE": "DeleteObject", "object POST uploads": "PutObject",
 	"object DELETE uploadId": "AbortMultipartUpload", "object GET uploadId": "ListMultipartUploadParts",
 	"object GET tagging": "GetObjectTagging", "object PUT tagging": "PutObjectTagging", "object DELETE tagging": "DeleteObjectTagging",
-	"object GET attributes": "GetObjectAttributes",
+	"object GET attributes": "GetObjectAttributes", "object GET acl": "GetObjectAcl",
+	"GET acl": "GetBucketAcl", "GET policy": "GetBucketPolicy", "GET tagging": "GetBucketTagging",
+	"GET cors": "GetBucketCORS", "PUT cors": "PutBucketCORS", "DELETE cors": "PutBucketCORS",
+	"GET versioning": "GetBucketVersioning", "PUT versioning": "PutBucketVersioning",
+	"GET lifecycle": "GetLifecycleConfiguration", "PUT lifecycle": "PutLifecycleConfiguration", "DELETE lifecycle": "PutLifecycleConfiguration",
 }
 
 // action is the S3 action of the request, "" if no key of an access can have it.
@@ -188,7 +192,7 @@ func (e *exchange) action() string {
 	if name == "" {
 		return ""
 	}
-	if e.query.Has("versionId") { // of one version: GetObjectTagging is GetObjectVersionTagging
+	if e.object != "" && e.query.Has("versionId") { // of one version: GetObjectTagging is GetObjectVersionTagging
 		name = strings.Replace(name, "Object", "ObjectVersion", 1)
 	}
 	return "s3:" + name
@@ -201,7 +205,7 @@ func (e *exchange) allowed(scope *contract.Scope) bool {
 		at = e.query.Get("prefix")
 	}
 	return slices.ContainsFunc(scope.Buckets, func(b contract.BucketScope) bool {
-		return b.Bucket == e.name && strings.HasPrefix(at, b.Prefix) && b.Mode.Allows(e.action())
+		return b.Bucket == e.name && strings.HasPrefix(at, b.Prefix) && b.Mode.Allows(e.action(), b.Metadata)
 	})
 }
 
@@ -335,6 +339,8 @@ func (e *exchange) onObject(w http.ResponseWriter, b *bucket) {
 		w.WriteHeader(http.StatusNoContent)
 	case sub == "tagging":
 		_, _ = io.WriteString(w, cmp.Or(b.documents[tags], "<Tagging><TagSet></TagSet></Tagging>"))
+	case sub == "acl":
+		_, _ = io.WriteString(w, initial["acl"])
 	case sub == "attributes":
 		_, _ = fmt.Fprintf(w, "<GetObjectAttributesResponse><ObjectSize>%d</ObjectSize></GetObjectAttributesResponse>", len(content))
 	case e.method == http.MethodPut:

@@ -2,6 +2,7 @@ package rgw
 
 import (
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -43,19 +44,42 @@ func denyAll() string {
 // by patterns, which cover what later releases know beside. NotAction would say
 // it shorter; radosgw 16 passes over it.
 var (
-	inNoMode = []string{
-		"s3:*Acl", "s3:*Retention", "s3:*LegalHold", "s3:RestoreObject", "s3:GetObjectTorrent", "s3:GetObjectVersionTorrent",
-	}
-	denied = map[cosi.AccessMode][]string{
-		cosi.ReadWrite: nil,
-		cosi.ReadOnly:  {"s3:Put*", "s3:Delete*", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"},
-		cosi.WriteOnly: {"s3:GetObject*", "s3:DeleteObjectVersion"},
+	denials = []struct {
+		pattern string
+		parts   []string // what is denied of it where something is allowed
+	}{
+		{"s3:GetObject*", []string{"s3:GetObject", "s3:GetObjectVersion", "s3:GetObject*Tagging", "s3:GetObjectA*", "s3:GetObjectVersionA*"}},
+		{"s3:Put*", []string{"s3:PutObject", "s3:PutObject*Tagging"}},
+		{"s3:Delete*", []string{"s3:DeleteObject", "s3:DeleteObjectVersion", "s3:DeleteObject*Tagging"}},
+		{"s3:AbortMultipartUpload", nil},
+		{"s3:ListMultipartUploadParts", nil},
+		{"s3:*Acl", []string{"s3:Put*Acl", "s3:GetObject*Acl"}},
+		{"s3:*Retention", nil}, {"s3:*LegalHold", nil}, {"s3:RestoreObject", nil}, {"s3:GetObjectTorrent", nil}, {"s3:GetObjectVersionTorrent", nil},
 	}
 	deletes = map[cosi.AccessMode][]string{
 		cosi.ReadWrite: {"s3:DeleteObject", "s3:DeleteObjectVersion"},
 		cosi.WriteOnly: {"s3:DeleteObject"},
 	}
 )
+
+// denied are the actions that modes do not allow.
+func denied(b contract.BucketScope) []string {
+	allows := func(pattern string) bool {
+		return slices.ContainsFunc(cosi.Actions(), func(a cosi.Action) bool {
+			matches, _ := path.Match(pattern, a.Name)
+			return matches && a.AllowedBy(b.Mode, b.Metadata)
+		})
+	}
+	var out []string
+	for _, d := range denials {
+		if !allows(d.pattern) {
+			out = append(out, d.pattern)
+			continue
+		}
+		out = append(out, slices.DeleteFunc(slices.Clone(d.parts), allows)...)
+	}
+	return out
+}
 
 // policyOf is the policy of the user that has a key.
 func policyOf(scope *contract.Scope) (string, error) {
@@ -82,20 +106,23 @@ func scopedPolicy(scope contract.Scope) (string, error) {
 	}
 	everything := []string{"s3:*"}
 	var reached []string
-	wholes, within := map[cosi.AccessMode][]string{}, map[cosi.AccessMode][]string{}
+	alike := map[string]contract.BucketScope{} // one of those with the same modes
+	wholes, within := map[string][]string{}, map[string][]string{}
 	for _, b := range scope.Buckets {
+		modes := string(b.Mode) + b.Label()
+		alike[modes] = b
 		bucket := dialect.ResourcePrefix + b.Bucket
 		reached = append(reached, bucket, bucket+"/"+b.Prefix+"*")
-		wholes[b.Mode] = append(wholes[b.Mode], bucket)
-		within[b.Mode] = append(within[b.Mode], bucket, bucket+"/*")
+		wholes[modes] = append(wholes[modes], bucket)
+		within[modes] = append(within[modes], bucket, bucket+"/*")
 	}
-	for _, mode := range slices.Sorted(maps.Keys(wholes)) {
-		if actions := deletes[mode]; len(actions) > 0 {
+	for _, modes := range slices.Sorted(maps.Keys(alike)) {
+		if actions := deletes[alike[modes].Mode]; len(actions) > 0 {
 			// Whether several objects may be deleted in one request is asked of the
 			// bucket first, and then of each object.
-			statements = append(statements, policy.Statement{Sid: "AllowDeleteMany" + string(mode), Effect: "Allow", Action: actions, Resource: wholes[mode]})
+			statements = append(statements, policy.Statement{Sid: "AllowDeleteMany" + modes, Effect: "Allow", Action: actions, Resource: wholes[modes]})
 		}
-		deny(policy.Statement{Sid: "Deny" + string(mode), Action: slices.Concat(denied[mode], inNoMode), Resource: within[mode]})
+		deny(policy.Statement{Sid: "Deny" + modes, Action: denied(alike[modes]), Resource: within[modes]})
 	}
 	deny(policy.Statement{Sid: "DenyElsewhere", Action: everything, NotResource: reached})
 	if len(scope.SourceAddresses) > 0 {

@@ -137,7 +137,8 @@ func displayName(shown string, m mark) string {
 	if m.journal != "" {
 		fields.Set("journal", m.journal)
 	}
-	return shown + markBegins + fields.Encode() + markEnds
+	// The gateway writes the name into the XML of ACLs as it is.
+	return strings.NewReplacer("&", "_", "<", "_").Replace(shown) + markBegins + strings.ReplaceAll(fields.Encode(), "&", ";") + markEnds
 }
 
 // markOf is the inverse of displayName; it is zero for a user without a mark.
@@ -147,7 +148,7 @@ func markOf(displayName string) mark {
 	if i < 0 {
 		return mark{}
 	}
-	fields, _ := url.ParseQuery(strings.TrimSuffix(displayName[i+len(markBegins):], markEnds))
+	fields, _ := url.ParseQuery(strings.ReplaceAll(strings.TrimSuffix(displayName[i+len(markBegins):], markEnds), ";", "&"))
 	return mark{owner: fields.Get("owner"), region: fields.Get("region"), journal: fields.Get("journal")}
 }
 

@@ -46,8 +46,10 @@ func (p *Provider) grant(ctx context.Context, req contract.IssueKeyRequest, prin
 // all keys that may do the same, which so share their statements: gateways that
 // keep policies in extended attributes have little room for them.
 func allow(b contract.BucketScope, scope *contract.Scope, principals []string) ([]policy.Statement, error) {
-	sid := policy.SidOf(fmt.Sprint(b.Mode, b.Prefix, scope.SourceAddresses))
-	return policy.AWS().Allow(sid, []contract.BucketScope{b}, scope.SourceAddresses, principals...)
+	sid := policy.SidOf(fmt.Sprint(string(b.Mode)+b.Label(), b.Prefix, scope.SourceAddresses))
+	dialect := policy.AWS()
+	dialect.Unknown = []string{"s3:GetObjectVersionAcl"}
+	return dialect.Allow(sid, []contract.BucketScope{b}, scope.SourceAddresses, principals...)
 }
 
 // ungrant takes principals out of the policies of buckets, and returns those

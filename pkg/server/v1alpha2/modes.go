@@ -44,41 +44,38 @@ func accessed(buckets []*cosipb.AccessedBucketB2) ([]provisioner.BucketRequest, 
 		if formOf(b) != modes {
 			return nil, "", fault.New(fault.InvalidArgument, "some buckets have one access mode and others three, which are of two generations of v1alpha2; use one of them for all buckets")
 		}
-		mode, err := modeOf(b)
+		mode, metadata, err := modesOf(b)
 		if err != nil {
 			return nil, "", fault.In(err, "bucket %q", b.GetBucketId())
 		}
-		out[i] = provisioner.BucketRequest{ID: b.GetBucketId(), Mode: mode}
+		out[i] = provisioner.BucketRequest{ID: b.GetBucketId(), Mode: mode, Metadata: metadata}
 	}
 	return out, modes, nil
 }
 
-// modeOf reads what a key may do with the objects of a bucket. A mode for metadata
-// is refused: a key's rights follow from the mode of the objects alone.
-func modeOf(b *cosipb.AccessedBucketB2) (cosi.AccessMode, error) {
+// modesOf reads what a key may do with the objects of a bucket, and with the
+// metadata; a mode that is not set is "".
+func modesOf(b *cosipb.AccessedBucketB2) (mode cosi.AccessMode, metadata cosi.Metadata, err error) {
 	if formOf(b) == grantsOneMode {
 		mode, ok := oneMode[cosipb.AccessMode_Mode(b.GetObjectDataAccessMode().GetMode())]
 		if !ok {
-			return "", fault.New(fault.InvalidArgument, "the access mode is missing or unknown; set accessMode: ReadWrite, ReadOnly or WriteOnly in the BucketAccess")
+			return "", metadata, fault.New(fault.InvalidArgument, "the access mode is missing or unknown; set accessMode: ReadWrite, ReadOnly or WriteOnly in the BucketAccess")
 		}
-		return mode, nil
+		return mode, metadata, nil
 	}
 	for _, category := range []struct {
-		name string
-		mode *cosipb.AccessModeB2
-		own  bool // a mode of its own can be had
+		name cosi.Category
+		sent *cosipb.AccessModeB2
+		mode *cosi.AccessMode
 	}{
-		{"objectData", b.GetObjectDataAccessMode(), true},
-		{"objectMetadata", b.GetObjectMetadataAccessMode(), false},
-		{"bucketMetadata", b.GetBucketMetadataAccessMode(), false},
+		{cosi.ObjectData, b.GetObjectDataAccessMode(), &mode},
+		{cosi.ObjectMetadata, b.GetObjectMetadataAccessMode(), &metadata.ObjectMetadata},
+		{cosi.BucketMetadata, b.GetBucketMetadataAccessMode(), &metadata.BucketMetadata},
 	} {
-		mode, ok := threeModes[category.mode.GetMode()]
-		if !ok {
-			return "", fault.New(fault.InvalidArgument, "the access mode accessModes.%s is missing or unknown; set ReadWrite, ReadOnly or WriteOnly in the BucketAccess, or leave it out there", category.name)
-		}
-		if mode != "" && !category.own {
-			return "", fault.New(fault.InvalidArgument, "accessModes.%s: %s is asked for, and this driver gives no key rights on metadata beyond what its objectData mode has; leave %s out of the BucketAccess", category.name, mode, category.name)
+		known := false
+		if *category.mode, known = threeModes[category.sent.GetMode()]; !known {
+			return "", metadata, fault.New(fault.InvalidArgument, "the access mode accessModes.%s is missing or unknown; set ReadWrite, ReadOnly or WriteOnly in the BucketAccess, or leave it out there", category.name)
 		}
 	}
-	return threeModes[b.GetObjectDataAccessMode().GetMode()], nil
+	return mode, metadata, nil
 }

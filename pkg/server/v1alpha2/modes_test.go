@@ -36,16 +36,22 @@ func grantOf(buckets ...[3]int) []byte {
 	return request
 }
 
-func read(t *testing.T, wire []byte) ([]cosi.AccessMode, error) {
+// categories are modes as they are read.
+type categories struct {
+	data cosi.AccessMode
+	cosi.Metadata
+}
+
+func read(t *testing.T, wire []byte) ([]categories, error) {
 	t.Helper()
 	req := &cosipb.DriverGrantBucketAccessRequestB2{}
 	if err := proto.Unmarshal(wire, req); err != nil {
 		t.Fatal(err)
 	}
 	buckets, _, err := accessed(req.GetBuckets())
-	var modes []cosi.AccessMode
+	var modes []categories
 	for _, b := range buckets {
-		modes = append(modes, b.Mode)
+		modes = append(modes, categories{b.Mode, b.Metadata})
 	}
 	return modes, err
 }
@@ -61,13 +67,16 @@ func TestEveryCombinationOfModes(t *testing.T) {
 	for data := absent; data <= 5; data++ {
 		for object := absent; object <= 5; object++ {
 			for bucket := absent; bucket <= 5; bucket++ {
-				var want cosi.AccessMode
+				var want categories
 				var ok bool
-				switch {
-				case object == absent && bucket == absent:
-					want, ok = one[data]
-				case object == anyMode && bucket == anyMode:
-					want, ok = three[data]
+				if object == absent && bucket == absent {
+					want.data, ok = one[data]
+				} else {
+					var known [3]bool
+					want.data, known[0] = three[data]
+					want.ObjectMetadata, known[1] = three[object]
+					want.BucketMetadata, known[2] = three[bucket]
+					ok = known == [3]bool{true, true, true}
 				}
 				got, err := read(t, grantOf([3]int{data, object, bucket}))
 				switch {
@@ -81,8 +90,8 @@ func TestEveryCombinationOfModes(t *testing.T) {
 			}
 		}
 	}
-	if granted != 7 {
-		t.Errorf("%d combinations are granted, want 3 of the first generations and 4 of the later ones", granted)
+	if granted != 3+4*4*4 {
+		t.Errorf("%d combinations are granted, want 3 of the first generations and 64 of the later ones", granted)
 	}
 }
 
@@ -98,7 +107,7 @@ func TestFirstGenerationsModes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := read(t, wire); err != nil || got[0] != want {
+		if got, err := read(t, wire); err != nil || got[0].data != want || got[0].Metadata != (cosi.Metadata{}) {
 			t.Errorf("%s is read as %q, %v", mode, got, err)
 		}
 	}
@@ -113,7 +122,7 @@ func TestModesOfTwoGenerations(t *testing.T) {
 			t.Errorf("%v is read as %q, %v; want InvalidArgument", buckets, got, err)
 		}
 	}
-	if got, err := read(t, grantOf(later, later)); err != nil || got[0] != cosi.ReadWrite || got[1] != cosi.ReadWrite {
+	if got, err := read(t, grantOf(later, later)); err != nil || got[0].data != cosi.ReadWrite || got[1].data != cosi.ReadWrite {
 		t.Errorf("two buckets of a later generation are read as %q, %v", got, err)
 	}
 }
@@ -148,8 +157,8 @@ func FuzzModes(f *testing.F) {
 			} else {
 				want = []cosi.AccessMode{"none", cosi.ReadWrite, cosi.ReadOnly, cosi.WriteOnly}[number]
 			}
-			if b.Mode != want {
-				t.Errorf("mode %d, of a later generation: %v, is read as %q", number, split, b.Mode)
+			if b.Mode != want || !split && b.Metadata != (cosi.Metadata{}) {
+				t.Errorf("mode %d, of a later generation: %v, is read as %q and %v", number, split, b.Mode, b.Metadata)
 			}
 		}
 	})

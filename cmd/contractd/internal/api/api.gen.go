@@ -167,17 +167,23 @@ func (e ProblemCode) Valid() bool {
 	}
 }
 
-// BucketAccess The S3 actions of each are those of the driver's access modes (proto-docs/parameters.md)
+// BucketAccess The S3 actions of each are those of the driver's access modes (proto-docs/parameters.md), access for objectData. Without objectMetadata or bucketMetadata the key may do in that category what goes with its access
 type BucketAccess string
 
 // BucketGrant defines model for BucketGrant.
 type BucketGrant struct {
-	// Access The S3 actions of each are those of the driver's access modes (proto-docs/parameters.md)
+	// Access The S3 actions of each are those of the driver's access modes (proto-docs/parameters.md), access for objectData. Without objectMetadata or bucketMetadata the key may do in that category what goes with its access
 	Access BucketAccess `json:"access"`
 
-	// Actions S3 actions such as s3:GetObject, of those that the access allows; absent = all of them
+	// Actions S3 actions such as s3:GetObject, of those that access, objectMetadata and bucketMetadata allow; absent = all of them
 	Actions *[]string `json:"actions,omitempty"`
 	Bucket  string    `json:"bucket"`
+
+	// BucketMetadata The S3 actions of each are those of the driver's access modes (proto-docs/parameters.md), access for objectData. Without objectMetadata or bucketMetadata the key may do in that category what goes with its access
+	BucketMetadata *BucketAccess `json:"bucketMetadata,omitempty"`
+
+	// ObjectMetadata The S3 actions of each are those of the driver's access modes (proto-docs/parameters.md), access for objectData. Without objectMetadata or bucketMetadata the key may do in that category what goes with its access
+	ObjectMetadata *BucketAccess `json:"objectMetadata,omitempty"`
 
 	// Prefix Only objects whose key starts with it
 	Prefix *string `json:"prefix,omitempty"`

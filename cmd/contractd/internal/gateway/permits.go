@@ -42,7 +42,7 @@ func (r request) comesFrom(sources []netip.Prefix) bool {
 // permits reports whether a grant of the request's bucket covers the request.
 func permits(grant store.Grant, r request) bool {
 	switch effect := effectOf(r.action); {
-	case !effect.in(grant.Access):
+	case !effect.in(grant):
 		return false
 	case len(grant.Actions) > 0 && !slices.Contains(grant.Actions, string(r.action)):
 		return false
@@ -72,17 +72,37 @@ type effect struct {
 	modes     []store.Access
 	onObject  bool // named by object, so a prefix limits the object
 	listsKeys bool // shows object keys, so a prefix limits what is asked for
+
+	of     category
+	byData bool           // if the category has no mode, that of the objects decides
+	with   []store.Access // that of the objects has to be one of them as well
 }
 
-func (e effect) in(access store.Access) bool { return slices.Contains(e.modes, access) }
+// category is what an action is about.
+type category int
 
-// effectOf is the table of modes. What is not in it, bucket administration,
-// ACLs, object lock and the bypass of it, no scoped key may do.
+const (
+	objectData category = iota
+	objectMetadata
+	bucketMetadata
+)
+
+func (e effect) in(grant store.Grant) bool {
+	decides := []store.Access{grant.Access, grant.ObjectMetadata, grant.BucketMetadata}[e.of]
+	if decides == "" && e.byData {
+		decides = grant.Access
+	}
+	return slices.Contains(e.modes, decides) && (e.with == nil || slices.Contains(e.with, grant.Access))
+}
+
+// effectOf is the table of modes. What is not in it, the bucket's policy, ACL and
+// tags, the ACLs of objects, object lock and the bypass of it, no scoped key may
+// change.
 //
 //   - HeadBucket is s3:ListBucket without a prefix: a key with a prefix cannot
 //     do it.
 //   - Old versions can be deleted by readWrite only: a writeOnly key, which may
-//     sit in an exposed place, cannot destroy history.
+//     sit in an exposed place, cannot destroy history. A lifecycle can do it too.
 //   - Unfinished uploads of others can be listed by readWrite only, as it takes
 //     both reading names and writing.
 func effectOf(action auth.Action) effect {
@@ -91,20 +111,31 @@ func effectOf(action auth.Action) effect {
 	both := []store.Access{store.ReadWrite}
 	switch action {
 	case auth.GetBucketLocationAction:
-		return effect{modes: reads}
+		return effect{modes: reads, of: bucketMetadata, byData: true}
+	case auth.GetBucketAclAction, auth.GetBucketCorsAction, auth.GetBucketPolicyAction, auth.GetBucketTaggingAction,
+		auth.GetBucketVersioningAction, auth.GetLifecycleConfigurationAction:
+		return effect{modes: reads, of: bucketMetadata}
+	case auth.PutBucketCorsAction, auth.PutBucketVersioningAction:
+		return effect{modes: writes, of: bucketMetadata}
+	case auth.PutLifecycleConfigurationAction:
+		return effect{modes: writes, of: bucketMetadata, with: both}
 	case auth.ListBucketAction, auth.ListBucketVersionsAction:
 		return effect{modes: reads, listsKeys: true}
 	case auth.ListBucketMultipartUploadsAction:
 		return effect{modes: both, listsKeys: true}
-	case auth.GetObjectAction, auth.GetObjectVersionAction,
-		auth.GetObjectAttributesAction, auth.GetObjectVersionAttributesAction,
-		auth.GetObjectTaggingAction, auth.GetObjectVersionTaggingAction:
+	case auth.GetObjectAction, auth.GetObjectVersionAction:
 		return effect{modes: reads, onObject: true}
+	case auth.GetObjectAttributesAction, auth.GetObjectVersionAttributesAction,
+		auth.GetObjectTaggingAction, auth.GetObjectVersionTaggingAction:
+		return effect{modes: reads, onObject: true, of: objectMetadata, byData: true}
+	case auth.GetObjectAclAction:
+		return effect{modes: reads, onObject: true, of: objectMetadata}
 	case auth.PutObjectAction, auth.DeleteObjectAction,
-		auth.AbortMultipartUploadAction, auth.ListMultipartUploadPartsAction,
-		auth.PutObjectTaggingAction, auth.PutObjectVersionTaggingAction,
-		auth.DeleteObjectTaggingAction, auth.DeleteObjectVersionTaggingAction:
+		auth.AbortMultipartUploadAction, auth.ListMultipartUploadPartsAction:
 		return effect{modes: writes, onObject: true}
+	case auth.PutObjectTaggingAction, auth.PutObjectVersionTaggingAction,
+		auth.DeleteObjectTaggingAction, auth.DeleteObjectVersionTaggingAction:
+		return effect{modes: writes, onObject: true, of: objectMetadata, byData: true}
 	case auth.DeleteObjectVersionAction:
 		return effect{modes: both, onObject: true}
 	}

@@ -328,7 +328,7 @@ func value[T any](p *T) T {
 	return *p
 }
 
-func optional(text string) *string {
+func optional[S ~string](text S) *S {
 	if text == "" {
 		return nil
 	}

@@ -252,7 +252,10 @@ func noKey(contract, name string) error {
 func keyOf(contract, name string, spec api.KeySpec) store.Key {
 	k := store.Key{Contract: contract, Name: name, Slot: spec.Slot, ExpiresAt: utc(spec.ExpiresAt)}
 	for _, g := range value(spec.Buckets) {
-		k.Grants = append(k.Grants, store.Grant{Bucket: g.Bucket, Prefix: value(g.Prefix), Access: store.Access(g.Access), Actions: value(g.Actions)})
+		k.Grants = append(k.Grants, store.Grant{
+			Bucket: g.Bucket, Prefix: value(g.Prefix), Access: store.Access(g.Access), Actions: value(g.Actions),
+			ObjectMetadata: store.Access(value(g.ObjectMetadata)), BucketMetadata: store.Access(value(g.BucketMetadata)),
+		})
 	}
 	for _, block := range value(spec.SourceAddresses) {
 		k.Sources = append(k.Sources, netip.MustParsePrefix(block))
@@ -267,7 +270,8 @@ func sameSpec(a, b store.Key) bool {
 }
 
 func sameGrant(a, b store.Grant) bool {
-	return a.Bucket == b.Bucket && a.Prefix == b.Prefix && a.Access == b.Access && slices.Equal(a.Actions, b.Actions)
+	return a.Bucket == b.Bucket && a.Prefix == b.Prefix && a.Access == b.Access &&
+		a.ObjectMetadata == b.ObjectMetadata && a.BucketMetadata == b.BucketMetadata && slices.Equal(a.Actions, b.Actions)
 }
 
 // key is how callers see a key.
@@ -286,7 +290,10 @@ func (s *Service) key(k store.Key) api.Key {
 	if k.Scoped() {
 		grants := make([]api.BucketGrant, len(k.Grants))
 		for i, g := range k.Grants {
-			grants[i] = api.BucketGrant{Bucket: g.Bucket, Prefix: optional(g.Prefix), Access: api.BucketAccess(g.Access)}
+			grants[i] = api.BucketGrant{
+				Bucket: g.Bucket, Prefix: optional(g.Prefix), Access: api.BucketAccess(g.Access),
+				ObjectMetadata: optional(api.BucketAccess(g.ObjectMetadata)), BucketMetadata: optional(api.BucketAccess(g.BucketMetadata)),
+			}
 			if len(g.Actions) > 0 {
 				grants[i].Actions = &g.Actions
 			}

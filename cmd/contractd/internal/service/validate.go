@@ -132,8 +132,10 @@ func (f *faults) grants(grants []api.BucketGrant) {
 		if n := utf8.RuneCountInString(grant.Bucket); n < minBucket || n > maxName {
 			f.add(child(pointer, "bucket"), "must have %d to %d characters", minBucket, maxName)
 		}
-		if !grant.Access.Valid() {
-			f.add(child(pointer, "access"), "must be readOnly, readWrite or writeOnly")
+		for field, access := range map[string]*api.BucketAccess{"access": &grant.Access, "objectMetadata": grant.ObjectMetadata, "bucketMetadata": grant.BucketMetadata} {
+			if access != nil && !access.Valid() {
+				f.add(child(pointer, field), "must be readOnly, readWrite or writeOnly")
+			}
 		}
 		f.actions(child(pointer, "actions"), grant.Actions)
 		f.length(child(pointer, "prefix"), grant.Prefix, maxPrefix)

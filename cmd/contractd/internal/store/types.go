@@ -68,7 +68,11 @@ type Grant struct {
 	Bucket string
 	Prefix string // only objects whose key starts with it
 	Access Access
-	// Actions limit it to some of what Access allows; none is all of it.
+	// ObjectMetadata and BucketMetadata are the modes for what describes the objects
+	// and the bucket; "" is what goes with Access.
+	ObjectMetadata Access `json:",omitempty"`
+	BucketMetadata Access `json:",omitempty"`
+	// Actions limit it to some of what the modes allow; none is all of it.
 	Actions []string `json:",omitempty"`
 }
 
