@@ -21,7 +21,8 @@ PROGRESS = awk '/[: ]/ {print; next} ++n % 40 == 0 {print "  " n " packages comp
 .PHONY: build
 build: ## build the driver, contractd and cosi-sanity into bin/
 	@echo "Building the driver (about a minute the first time) ..."
-	@CGO_ENABLED=0 $(GO) build -v -trimpath -o bin/ ./cmd/contract-cosi-driver ./cmd/cosi-sanity 2>&1 | $(PROGRESS)
+	@CGO_ENABLED=0 $(GO) build -v -trimpath -o bin/ ./cmd/contract-cosi-driver 2>&1 | $(PROGRESS)
+	@cd cmd/cosi-sanity && CGO_ENABLED=0 $(GO) build -v -trimpath -o ../../bin/cosi-sanity . 2>&1 | $(PROGRESS)
 	@echo "Building contractd with its S3 server (about two minutes the first time) ..."
 	@cd cmd/contractd && CGO_ENABLED=0 $(GO) build -v -trimpath -o ../../bin/contractd . 2>&1 | $(PROGRESS)
 
@@ -44,6 +45,7 @@ test: bin/grpcurl ## run all tests
 	@echo "Testing the driver against contractd$(if $(RACE),, (no C compiler: without the race detector)) ..."
 	$(GO) test $(RACE) -timeout 20m $$($(GO) list ./... | grep -v /test/backends)
 	cd cmd/contractd && $(GO) test $(RACE) -timeout 10m ./...
+	cd cmd/cosi-sanity && $(GO) test $(RACE) -timeout 10m ./...
 	@echo "Testing what is deployed (two minutes more the first time) ..."
 	cd test/deploy && $(GO) test $(RACE) -timeout 20m ./...
 	@echo "Testing the alerts (a minute more the first time) ..."
@@ -109,7 +111,7 @@ bench-empty: build ## measure the deletion of a full bucket beside a bare loop, 
 
 .PHONY: generate
 generate: ## write all that is generated, without a network
-	@for module in . cmd/contractd test/deploy; do $(GO) -C $$module generate ./... | sed '/^ok/d'; done
+	@for module in . cmd/contractd cmd/cosi-sanity test/deploy; do $(GO) -C $$module generate ./... | sed '/^ok/d'; done
 
 .PHONY: verify
 verify: ## prove that nothing generated is stale and that the code is tidy

@@ -71,17 +71,7 @@ var levels = map[string]int{
 	"pkg/driver": 9,
 
 	"cmd/contract-cosi-driver": 10,
-
-	// The conformance suite is a house of its own. It knows COSI's messages and
-	// nothing of this driver, or it could not judge any other.
-	"pkg/sanity/internal/fake": 1,
-	"pkg/sanity":               1,
-	"pkg/sanity/sanitytest":    2,
-	"cmd/cosi-sanity":          2,
 }
-
-// suite reports whether a package belongs to the conformance suite.
-func suite(path string) bool { return under(path, "pkg/sanity") || under(path, "cmd/cosi-sanity") }
 
 // reserved are imports that only some packages may have. A prefix ends where a
 // path element ends.
@@ -94,17 +84,15 @@ var reserved = []struct {
 		why:     "gRPC codes exist in the server and the commands only",
 		imports: []string{"google.golang.org/grpc/codes", "google.golang.org/grpc/status"},
 		allowed: func(path string) bool {
-			// The suite judges codes: it is a client, and translates nothing.
-			return under(path, "pkg/server") || under(path, "pkg/cosipb") || under(path, "cmd") || suite(path)
+			return under(path, "pkg/server") || under(path, "pkg/cosipb") || under(path, "cmd")
 		},
 	},
 	{
 		why:     "SDK types exist in the bucket engine and the providers only",
 		imports: []string{"github.com/aws"},
 		// A provider is a package below pkg/contract; the seam itself is none.
-		// The suite uses issued keys, as applications do.
 		allowed: func(path string) bool {
-			return under(path, "pkg/bucket") || strings.HasPrefix(path, "pkg/contract/") || suite(path)
+			return under(path, "pkg/bucket") || strings.HasPrefix(path, "pkg/contract/")
 		},
 	},
 	{
@@ -194,12 +182,6 @@ func TestViolationsAreFound(t *testing.T) {
 		"an import of like name":    {"pkg/provisioner", "google.golang.org/grpc/statuspage", ""},
 		"a package of like name":    {"cmd/contract-cosi-driver", "fmt", ""},
 		"level of like name only":   {"pkg/serverless", "fmt", "no level"},
-		"suite and messages":        {"pkg/sanity", module + "pkg/cosipb/v1alpha2", ""},
-		"suite and codes":           {"pkg/sanity", "google.golang.org/grpc/codes", ""},
-		"suite and SDK":             {"pkg/sanity", "github.com/aws/aws-sdk-go-v2/service/s3", ""},
-		"suite and driver":          {"pkg/sanity", module + "pkg/cosi", "know nothing of each other"},
-		"its command and driver":    {"cmd/cosi-sanity", module + "pkg/config", "know nothing of each other"},
-		"driver and suite":          {"pkg/driver", module + "pkg/sanity", "know nothing of each other"},
 		"Kubernetes in the journal": {"pkg/journal/secrets", "k8s.io/client-go/rest", ""},
 		"Kubernetes in the Lease":   {"pkg/lease", "k8s.io/api/coordination/v1", ""},
 		"Kubernetes elsewhere":      {"pkg/driver", "k8s.io/client-go/rest", "Kubernetes"},
@@ -222,7 +204,7 @@ func violations(packages []goPackage) []string {
 	var found []string
 	for _, p := range packages {
 		path := strings.TrimPrefix(p.ImportPath, module)
-		if !under(path, "pkg") && !under(path, "cmd/contract-cosi-driver") && !under(path, "cmd/cosi-sanity") {
+		if !under(path, "pkg") && !under(path, "cmd/contract-cosi-driver") {
 			continue
 		}
 		level, known := levels[path]
@@ -240,8 +222,6 @@ func violations(packages []goPackage) []string {
 				continue
 			}
 			switch below, ok := levels[ours]; {
-			case suite(path) && !suite(ours) && ours != "pkg/cosipb/v1alpha2", !suite(path) && suite(ours):
-				found = append(found, fmt.Sprintf("%s imports %s: the suite and the driver know nothing of each other", path, ours))
 			case !ok:
 				found = append(found, fmt.Sprintf("%s imports %s, which has no level", path, ours))
 			case below >= level:

@@ -4,22 +4,24 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"encoding/xml"
+	"errors"
 	"flag"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
 
-	"github.com/contract-cosi/contract-cosi-driver/pkg/sanity"
+	"github.com/contract-cosi/contract-cosi-driver/cmd/cosi-sanity/internal/fake"
+	"github.com/contract-cosi/contract-cosi-driver/cmd/cosi-sanity/sanity"
 )
 
 var update = flag.Bool("update", false, "write the generated part of README.md")
@@ -75,42 +77,71 @@ func TestREADMEShowsAConfiguration(t *testing.T) {
 	}
 }
 
-// identity is a driver of v1alpha1 that tells its name and can do nothing.
-type identity struct{}
-
-func (identity) DriverGetInfo(context.Context, *cosiproto.DriverGetInfoRequest) (*cosiproto.DriverGetInfoResponse, error) {
-	return &cosiproto.DriverGetInfoResponse{Name: "nothing.example.com"}, nil
-}
-
-func start(t *testing.T) (endpoint string) {
+// serve runs a driver of v1alpha1; without a fault it needs a parameter.
+func serve(t *testing.T, faults ...fake.Fault) (endpoint string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s") // a socket's path has to be short
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	listener, err := net.Listen("unix", filepath.Join(dir, "cosi.sock"))
+	if len(faults) == 0 {
+		faults = []fake.Fault{fake.NeedsParameters}
+	}
+	d, stop, err := fake.Start(dir, []string{"v1alpha1"}, faults...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer()
-	cosiproto.RegisterIdentityServer(server, identity{})
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := <-done; err != nil {
-			t.Error(err)
+	t.Cleanup(stop)
+	return d.Endpoint
+}
+
+// A test may link the suite beside any other package of COSI's messages: none of
+// its names is one of theirs, and upstream's v1alpha1 is linked here.
+func TestMessagesHaveNamesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	_ = cosiproto.DriverGetInfoRequest{}
+	ours := 0
+	protoregistry.GlobalFiles.RangeFiles(func(f protoreflect.FileDescriptor) bool {
+		if strings.HasPrefix(f.Path(), "cosi_sanity/") {
+			ours++
+			if !strings.HasPrefix(string(f.Package()), "cosi_sanity.") {
+				t.Errorf("%s has package %s", f.Path(), f.Package())
+			}
 		}
+		return true
 	})
-	return "unix://" + listener.Addr().String()
+	if ours != 2 {
+		t.Errorf("%d files of the suite's, want 2", ours)
+	}
+}
+
+// The module of the suite needs nothing of the driver's.
+func TestModuleStandsAlone(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "contract-cosi-driver ") || strings.Contains(string(text), "replace") {
+		t.Errorf("go.mod needs the driver:\n%s", text)
+	}
 }
 
 func TestRun(t *testing.T) {
 	t.Parallel()
-	endpoint := start(t)
+	endpoint := serve(t)
+	broken, unsteady := serve(t, fake.NoBucketID), serve(t, fake.ChangingMessage)
+	known := filepath.Join(t.TempDir(), "known.json")
+	var report bytes.Buffer
+	if status, err := run(t.Context(), []string{"--endpoint", broken, "--run", "B01", "-o", "json"}, &report, io.Discard); status != failed {
+		t.Fatal(status, err)
+	}
+	if err := os.WriteFile(known, report.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, []byte("endpoint: "+endpoint+"\nrun: [B01]\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("endpoint: "+broken+"\nrun: [B01]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	wrong := filepath.Join(t.TempDir(), "wrong.yaml")
@@ -123,16 +154,27 @@ func TestRun(t *testing.T) {
 		says   string // in what is printed, or in the error
 	}{
 		"a check passes":            {[]string{"--endpoint", endpoint, "--run", "i"}, passed, "I01  pass"},
-		"a check fails":             {[]string{"--endpoint", endpoint, "--run", "I01,b01"}, failed, "FAIL B01 create answers a bucket_id"},
-		"a check is skipped":        {[]string{"--endpoint", endpoint, "--run", "I,B01", "--skip", "create answers a bucket_id"}, passed, "B01: skipped by the user"},
+		"a check fails":             {[]string{"--endpoint", broken, "--run", "I01,b01"}, failed, "FAIL B01 create answers a bucket_id"},
+		"a check is skipped":        {[]string{"--endpoint", broken, "--run", "I,B01", "--skip", "create answers a bucket_id"}, passed, "B01: skipped by the user"},
 		"by the file":               {[]string{"--config", file}, failed, "FAIL B01"},
 		"a flag overrides the file": {[]string{"--config", file, "--run", "I01"}, passed, "I01  pass"},
-		"a SHOULD":                  {[]string{"--endpoint", endpoint, "--run", "B07", "--strict"}, failed, "FAIL B07"},
-		"a warning":                 {[]string{"--endpoint", endpoint, "--run", "B07"}, passed, "WARN B07"},
-		"the list":                  {[]string{"--list"}, passed, "v1alpha2 sidecar-safety"},
+		"set-up":                    {[]string{"--endpoint", endpoint, "--run", "B01"}, noVerdict, "SET-UP S01 a bucket can be made"},
+		"set-up, with a hint":       {[]string{"--endpoint", endpoint}, noVerdict, "--bucket-parameter key=value"},
+		"a SHOULD":                  {[]string{"--endpoint", unsteady, "--run", "G07,F01", "--strict"}, failed, "FAIL G07"},
+		"a warning":                 {[]string{"--endpoint", unsteady, "--run", "G07,F01"}, passed, "WARN G07"},
+		"a badge":                   {[]string{"--endpoint", endpoint, "--run", "I", "-o", "badge"}, passed, "**COSI v1alpha1**: conformant"},
+		"a known finding":           {[]string{"--endpoint", broken, "--run", "B01", "--baseline", known}, passed, "FAIL, KNOWN B01"},
+		"no baseline":               {[]string{"--endpoint", broken, "--baseline", wrong}, noVerdict, "not a report in JSON"},
+		"the version":               {[]string{"--version"}, passed, "cosi-sanity "},
+		"no callers":                {[]string{"--endpoint", endpoint, "--concurrency", "0"}, noVerdict, "not a whole number of 2 or more"},
+		"not a number":              {[]string{"--endpoint", endpoint, "--repeat", "often"}, noVerdict, "not a whole number of 2 or more"},
+		"no time":                   {[]string{"--endpoint", endpoint, "--settle", "0"}, noVerdict, "not a time of more than nothing"},
+		"a generation unheard of":   {[]string{"--endpoint", endpoint, "--generation", "D"}, noVerdict, `generations: "D" is none of`},
+		"the list":                  {[]string{"--list"}, passed, "K: keys: what an issued key can do"},
+		"the sentences":             {[]string{"--spec"}, passed, "v1alpha2 sidecar-safety"},
 		"help":                      {[]string{"--help"}, passed, "-other-bucket-parameter"},
 		"no endpoint":               {nil, noVerdict, "is not unix:///absolute/path.sock"},
-		"nobody there":              {[]string{"--endpoint", endpoint + "x"}, noVerdict, "no driver answers"},
+		"no driver":                 {[]string{"--endpoint", endpoint + "x"}, noVerdict, "no driver answers"},
 		"a version not served":      {[]string{"--endpoint", endpoint, "--cosi-version", "v1alpha2"}, noVerdict, "v1alpha2 is not served"},
 		"a version unheard of":      {[]string{"--endpoint", endpoint, "--cosi-version", "v2"}, noVerdict, `"v2" is none of`},
 		"an unknown check":          {[]string{"--endpoint", endpoint, "--skip", "Z99"}, noVerdict, `no check is called "Z99"`},
@@ -165,22 +207,25 @@ func TestRun(t *testing.T) {
 
 func TestOutputs(t *testing.T) {
 	t.Parallel()
-	endpoint := start(t)
+	endpoint := serve(t, fake.CreateAnything)
+	parameters := []string{"--bucket-parameter", "class=one", "--other-bucket-parameter", "class=two"}
 	printed := func(output string) []byte {
 		var stdout bytes.Buffer
-		if status, err := run(t.Context(), []string{"--endpoint", endpoint, "--run", "I01,B01,B07", "-o", output}, &stdout, io.Discard); status != failed {
+		args := append([]string{"--endpoint", endpoint, "--run", "I01,B05,K01", "-o", output}, parameters...)
+		if status, err := run(t.Context(), args, &stdout, io.Discard); status != failed {
 			t.Fatal(status, err)
 		}
 		return stdout.Bytes()
 	}
 
 	var report struct {
-		Versions []string
-		Results  []struct{ Version, Number, Level, Sentence, Source, Verdict, Message string }
+		Results []struct{ Version, Number, Level, Sentence, Source, Verdict, Message string }
 	}
-	if err := json.Unmarshal(printed("json"), &report); err != nil {
+	text := printed("json")
+	if err := json.Unmarshal(text, &report); err != nil {
 		t.Fatal(err)
 	}
+	matchesSchema(t, text)
 	verdicts := map[string]int{}
 	for _, r := range report.Results {
 		verdicts[r.Verdict]++
@@ -188,7 +233,7 @@ func TestOutputs(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if verdicts["pass"] != 1 || verdicts["fail"] != 1 || verdicts["warn"] != 1 || verdicts["not run"] != len(report.Results)-3 {
+	if verdicts["fail"] != 1 || verdicts["not run"] != 2 || verdicts["pass"] != len(report.Results)-3 {
 		t.Errorf("verdicts %v", verdicts)
 	}
 
@@ -201,11 +246,10 @@ func TestOutputs(t *testing.T) {
 					Message string `xml:"message,attr"`
 				} `xml:"failure"`
 				Skipped *struct{} `xml:"skipped"`
-				Output  string    `xml:"system-out"`
 			} `xml:"testcase"`
 		} `xml:"testsuite"`
 	}
-	text := printed("junit")
+	text = printed("junit")
 	if err := xml.Unmarshal(text, &junit); err != nil {
 		t.Fatal(err)
 	}
@@ -214,11 +258,69 @@ func TestOutputs(t *testing.T) {
 	}
 	for _, c := range junit.Suites[0].Cases {
 		number, _, _ := strings.Cut(c.Name, " ")
-		if (c.Failure != nil) != (number == "B01") || (c.Output != "") != (number == "B07") || (c.Skipped == nil) != (number == "I01" || number == "B01" || number == "B07") {
+		if (c.Failure != nil) != (number == "B05") || (c.Skipped != nil) != (number == "K01" || number == "S03") {
 			t.Errorf("%+v", c)
 		}
 	}
 	if !strings.Contains(string(text), `tests="`+strconv.Itoa(len(report.Results))+`" failures="1"`) {
 		t.Errorf("the suite's counts are wrong:\n%.300s", text)
 	}
+}
+
+// matchesSchema holds a report to report.schema.json: no field that it does not
+// have, every field that it demands, and its enums.
+func matchesSchema(t *testing.T, text []byte) {
+	t.Helper()
+	type node struct {
+		Type                 string
+		Required             []string
+		Properties           map[string]*node
+		Items                *node
+		Enum                 []string
+		AdditionalProperties *bool
+	}
+	schema, err := os.ReadFile("report.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var root node
+	var value any
+	if err := errors.Join(json.Unmarshal(schema, &root), json.Unmarshal(text, &value)); err != nil {
+		t.Fatal(err)
+	}
+	var check func(path string, n *node, v any)
+	check = func(path string, n *node, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for _, name := range n.Required {
+				if _, ok := v[name]; !ok {
+					t.Errorf("%s has no %s", path, name)
+				}
+			}
+			for name, field := range v {
+				if n.Properties[name] == nil {
+					t.Errorf("%s.%s is not in the schema", path, name)
+					continue
+				}
+				check(path+"."+name, n.Properties[name], field)
+			}
+		case []any:
+			for _, item := range v {
+				check(path+"[]", n.Items, item)
+			}
+		case string:
+			if n.Type != "string" || len(n.Enum) > 0 && !slices.Contains(n.Enum, v) {
+				t.Errorf("%s is %q, which the schema does not allow", path, v)
+			}
+		case float64:
+			if n.Type != "integer" {
+				t.Errorf("%s is a number, and the schema wants %s", path, n.Type)
+			}
+		case bool:
+			if n.Type != "boolean" {
+				t.Errorf("%s is a boolean, and the schema wants %s", path, n.Type)
+			}
+		}
+	}
+	check("report", &root, value)
 }

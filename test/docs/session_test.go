@@ -50,8 +50,7 @@ func TestSessions(t *testing.T) {
 	b, err := harness.Build(t.Context(), filepath.Join(dir, "bin"), false)
 	must(t, err)
 	for name, arguments := range map[string][]string{
-		"grpcurl":     {"-modfile=test/tools/go.mod", "github.com/fullstorydev/grpcurl/cmd/grpcurl"},
-		"cosi-sanity": {"./cmd/cosi-sanity"},
+		"grpcurl": {"-modfile=test/tools/go.mod", "github.com/fullstorydev/grpcurl/cmd/grpcurl"},
 	} {
 		build := exec.CommandContext(t.Context(), "go", append([]string{"build", "-o", filepath.Join(dir, "bin", name)}, arguments...)...)
 		build.Dir = root
@@ -60,6 +59,8 @@ func TestSessions(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
+	_, err = harness.BuildIn(t.Context(), filepath.Join(dir, "bin"), "cmd/cosi-sanity")
+	must(t, err)
 	must(t, os.Symlink(filepath.Join(root, "proto-docs"), filepath.Join(dir, "proto-docs")))
 	for name, least := range sessions {
 		t.Run(name, func(t *testing.T) { session(t, b, dir, filepath.Join(root, name), least) })

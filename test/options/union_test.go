@@ -118,7 +118,7 @@ var union = []struct {
 	// Tests.
 	{feature: "real servers, clients and reconcilers in a cluster", test: "test/e2e.TestScenarios"},
 	{feature: "faults after each call", test: "test/integration.TestLostAnswers"},
-	{feature: "a conformance suite", test: "pkg/sanity.TestEveryCheckCanFail"},
+	{feature: "a conformance suite", test: "cmd/cosi-sanity/sanity.TestEveryCheckCanFail"},
 	{feature: "random messages", test: "test/integration.TestRandomMessages"},
 	{feature: "a guide to grpcurl", test: "test/docs.TestSessions"},
 }
