@@ -1,0 +1,234 @@
+package contracts
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/apis/v1alpha1"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/kube/objects"
+)
+
+// What a class that was made for a Contract carries. Admission reads the namespace.
+const (
+	namespaceLabel = "contract-cosi.github.io/namespace"
+	ownerLabel     = kube.OwnerLabel // which driver made it
+	contractMark   = "contract-cosi.github.io/contract"
+)
+
+// made are the classes that were made for Contracts, once COSI's version is known.
+type made struct {
+	mu      sync.Mutex
+	asked   time.Time
+	err     error
+	version *cosiObjects
+}
+
+// cosiObjects are COSI's objects in the version that the cluster has.
+type cosiObjects struct {
+	version string
+	buckets *kube.Client
+	kinds   [2]kindOfClass
+}
+
+// The kinds of classes.
+const (
+	bucketClasses = iota
+	accessClasses
+)
+
+type kindOfClass struct {
+	client   *kube.Client
+	informer cache.SharedIndexInformer
+	kind     string
+}
+
+// at returns COSI's objects. Which version the cluster has is asked for until it is
+// known, and then never again: another version comes with another sidecar, and so with
+// another start.
+func (m *made) at(ctx context.Context, c *Contracts) (*cosiObjects, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.version != nil {
+		return m.version, nil
+	}
+	if m.err != nil && time.Since(m.asked) < waitAgain {
+		return nil, m.err
+	}
+	m.version, m.err = c.open(ctx)
+	m.asked = time.Now()
+	if m.err != nil {
+		m.version = nil
+	}
+	return m.version, m.err
+}
+
+func (c *Contracts) open(ctx context.Context) (*cosiObjects, error) {
+	versions, err := kube.Versions(ctx, c.At, objects.Group)
+	if err != nil {
+		return nil, fault.In(err, "which version of COSI the cluster has is not known; are its CustomResourceDefinitions installed?")
+	}
+	version := schema.GroupVersion{Group: objects.Group, Version: versions[0]}
+	out := &cosiObjects{version: version.Version}
+	client := func(name, kind, verbs string, types ...runtime.Object) (k *kube.Client) {
+		if err == nil {
+			k, err = kube.NewClient(c.At, "", kube.Resource{Version: version, Name: name, Kind: kind, Verbs: verbs, Types: types}, c.Called)
+		}
+		return k
+	}
+	out.buckets = client("buckets", "Bucket", "get", &objects.Bucket{})
+	const verbs = "list, watch, patch, create and delete"
+	out.kinds = [2]kindOfClass{
+		{client: client("bucketclasses", "BucketClass", verbs, &objects.BucketClass{}, &objects.BucketClassList{}), kind: "BucketClass"},
+		{client: client("bucketaccessclasses", "BucketAccessClass", verbs, &objects.BucketAccessClass{}, &objects.BucketAccessClassList{}), kind: "BucketAccessClass"},
+	}
+	return out, err
+}
+
+// follow begins to read the classes that are there.
+func (o *cosiObjects) follow(ctx context.Context, c *Contracts) error {
+	selector := namespaceLabel + "," + ownerLabel + "=" + kube.OwnerMark(c.Driver)
+	var synced []cache.InformerSynced
+	for i := range o.kinds {
+		k := &o.kinds[i]
+		if k.informer != nil {
+			continue
+		}
+		var example, list runtime.Object = &objects.BucketClass{}, &objects.BucketClassList{}
+		if i == accessClasses {
+			example, list = &objects.BucketAccessClass{}, &objects.BucketAccessClassList{}
+		}
+		informer, err := k.client.Follow(example, list.DeepCopyObject, selector)
+		if err != nil {
+			return err
+		}
+		registered, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: c.classIsThere, UpdateFunc: func(_, now any) { c.classIsThere(now) },
+			DeleteFunc: func(o any) {
+				if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+					o = gone.Obj
+				}
+				c.classIsThere(o)
+			},
+		})
+		if err != nil {
+			return err
+		}
+		k.informer = informer
+		synced = append(synced, registered.HasSynced)
+		go informer.RunWithContext(ctx)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return fault.New(fault.Canceled, "the driver is being stopped")
+	}
+	return nil
+}
+
+// classIsThere has the Contract looked at whose class it is.
+func (c *Contracts) classIsThere(o any) {
+	if class := classOf(o); class != nil {
+		c.queue.Add(work{contract: class.Annotations[contractMark]})
+	}
+}
+
+func classOf(o any) *objects.Class {
+	switch o := o.(type) {
+	case *objects.BucketClass:
+		return &o.Class
+	case *objects.BucketAccessClass:
+		return &o.Class
+	}
+	return nil
+}
+
+// wanted are the classes of one kind that a Contract should have, by their names.
+func (o *cosiObjects) wanted(kind int, driver, key string, from order) (map[string]objects.Class, []v1alpha1.ClassName) {
+	out, names := map[string]objects.Class{}, []v1alpha1.ClassName{}
+	add := func(template string, says objects.ClassSpec) {
+		name := nameOf(template, from.id.Contract, template)
+		says.DriverName = driver
+		out[name] = objects.NewClass(o.version, metav1.ObjectMeta{
+			Name:        name,
+			Labels:      map[string]string{namespaceLabel: from.terms.Namespace, ownerLabel: kube.OwnerMark(driver)},
+			Annotations: map[string]string{contractMark: key},
+		}, says)
+		names = append(names, v1alpha1.ClassName{Template: template, Name: name})
+	}
+	if kind == bucketClasses {
+		for _, t := range from.bucketClasses {
+			parameters := maps.Clone(t.Parameters)
+			if parameters == nil {
+				parameters = map[string]string{}
+			}
+			parameters["contract"] = from.id.Contract
+			add(t.Name, objects.ClassSpec{DeletionPolicy: t.DeletionPolicy, Parameters: parameters})
+		}
+		return out, names
+	}
+	authentication := "Key"
+	if o.version == objects.V1alpha1 {
+		authentication = "KEY"
+	}
+	for _, t := range from.accessClasses {
+		add(t.Name, objects.ClassSpec{AuthenticationType: authentication, Parameters: t.Parameters})
+	}
+	return out, names
+}
+
+// there are the classes of a kind that were made for a Contract.
+func (k kindOfClass) there(key string) map[string]*objects.Class {
+	out := map[string]*objects.Class{}
+	for _, o := range k.informer.GetStore().List() {
+		if class := classOf(o); class != nil && class.Annotations[contractMark] == key {
+			out[class.Name] = class
+		}
+	}
+	return out
+}
+
+// bring makes the classes of a kind as they should be. What COSI keeps immutable is
+// deleted and made again: COSI has copied what buckets need of it.
+func (o *cosiObjects) bring(ctx context.Context, kind int, key string, should map[string]objects.Class) error {
+	k := o.kinds[kind]
+	is := k.there(key)
+	for _, name := range slices.Sorted(maps.Keys(is)) {
+		class, ok := should[name]
+		if ok && class.Says().Equal(is[name].Says()) && class.Labels[namespaceLabel] == is[name].Labels[namespaceLabel] {
+			continue
+		}
+		if err := o.remove(ctx, kind, is[name]); err != nil {
+			return err
+		}
+		delete(is, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(should)) {
+		if is[name] != nil {
+			continue
+		}
+		class := should[name]
+		class.APIVersion, class.Kind = objects.Group+"/"+o.version, k.kind
+		if err := k.client.Apply(ctx, "", name, "", class); err != nil {
+			return fault.In(err, "%s %s", k.kind, name)
+		}
+	}
+	return nil
+}
+
+func (o *cosiObjects) remove(ctx context.Context, kind int, class *objects.Class) error {
+	options := &metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: "v1"}, Preconditions: &metav1.Preconditions{UID: &class.UID}}
+	err := o.kinds[kind].client.Do(ctx, "delete", nil, func(r *rest.Request) *rest.Request { return r.Name(class.Name).Body(options) })
+	if fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	return fault.In(err, "%s %s", o.kinds[kind].kind, class.Name)
+}
