@@ -2,6 +2,7 @@ package contracts
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -24,6 +25,7 @@ const (
 	namespaceLabel = "contract-cosi.github.io/namespace"
 	ownerLabel     = kube.OwnerLabel // which driver made it
 	contractMark   = "contract-cosi.github.io/contract"
+	templateMark   = "contract-cosi.github.io/template" // a hash of what the driver has made it of
 )
 
 // made are the classes that were made for Contracts, once COSI's version is known.
@@ -160,7 +162,7 @@ func (o *cosiObjects) wanted(kind int, driver, key string, from order) (map[stri
 		out[name] = objects.NewClass(o.version, metav1.ObjectMeta{
 			Name:        name,
 			Labels:      map[string]string{namespaceLabel: from.terms.Namespace, ownerLabel: kube.OwnerMark(driver)},
-			Annotations: map[string]string{contractMark: key},
+			Annotations: map[string]string{contractMark: key, templateMark: hashOf(says.DeletionPolicy, fmt.Sprint(says.Parameters))},
 		}, says)
 		names = append(names, v1alpha1.ClassName{Template: template, Name: name})
 	}
@@ -175,12 +177,8 @@ func (o *cosiObjects) wanted(kind int, driver, key string, from order) (map[stri
 		}
 		return out, names
 	}
-	authentication := "Key"
-	if o.version == objects.V1alpha1 {
-		authentication = "KEY"
-	}
 	for _, t := range from.accessClasses {
-		add(t.Name, objects.ClassSpec{AuthenticationType: authentication, Parameters: t.Parameters})
+		add(t.Name, objects.ClassSpec{AuthenticationType: "Key", Parameters: t.Parameters})
 	}
 	return out, names
 }
@@ -203,7 +201,8 @@ func (o *cosiObjects) bring(ctx context.Context, kind int, key string, should ma
 	is := k.there(key)
 	for _, name := range slices.Sorted(maps.Keys(is)) {
 		class, ok := should[name]
-		if ok && class.Says().Equal(is[name].Says()) && class.Labels[namespaceLabel] == is[name].Labels[namespaceLabel] {
+		if ok && class.Says().Within(is[name].Says()) && class.Annotations[templateMark] == is[name].Annotations[templateMark] &&
+			class.Labels[namespaceLabel] == is[name].Labels[namespaceLabel] {
 			continue
 		}
 		if err := o.remove(ctx, kind, is[name]); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -64,7 +65,7 @@ func (k *control) next(ctx context.Context) bool {
 		return false
 	}
 	defer k.queue.Done(item)
-	again, err := k.do(ctx, item)
+	again, err := k.try(ctx, item)
 	switch {
 	case err == nil:
 		k.queue.Forget(item)
@@ -78,6 +79,18 @@ func (k *control) next(ctx context.Context) bool {
 		k.queue.AddRateLimited(item)
 	}
 	return true
+}
+
+// try does the work. A defect that one object brings to light is no reason to serve
+// none.
+func (k *control) try(ctx context.Context, item work) (again time.Duration, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fault.New(fault.Internal, "a defect of the driver: %v", r)
+			klog.FromContext(ctx).Error(err, "A defect was met; please report it", "contract", item.contract, "class", item.class, "stack", string(debug.Stack()))
+		}
+	}()
+	return k.do(ctx, item)
 }
 
 func (k *control) do(ctx context.Context, item work) (again time.Duration, err error) {

@@ -12,22 +12,27 @@ import (
 // people can read, and ends with a hash that makes it the only one: 80 bits, so that a
 // tenant who looks for another's finds none.
 const (
-	readable = 23
+	readable = 22
+	between  = "--" // which nobody writes before a word of 16 letters
 	hashed   = 16
 )
 
-var reserved = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*-[a-z2-7]{16}$`)
+// The admission policies have the same pattern.
+var reserved = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*--[a-z2-7]{16}$`)
 
 // Reserved reports whether a contract's name is of the form that the driver gives to
 // those that were ordered. No configuration can hand it out.
 func Reserved(name string) bool {
-	return len(name) <= readable+1+hashed && reserved.MatchString(name)
+	return len(name) <= readable+len(between)+hashed && reserved.MatchString(name)
 }
 
 // nameOf returns the name for what the parts identify together.
 func nameOf(text string, parts ...string) string {
-	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
-	hash := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:hashed*5/8]))
 	text = strings.ReplaceAll(text, ".", "-")
-	return strings.TrimRight(text[:min(len(text), readable)], "-") + "-" + hash
+	return strings.TrimRight(text[:min(len(text), readable)], "-") + between + hashOf(parts...)
+}
+
+func hashOf(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:hashed*5/8]))
 }

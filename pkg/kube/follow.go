@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
@@ -72,7 +73,7 @@ func (c *Client) Follow(example runtime.Object, list func() runtime.Object, labe
 // Versions are those in which the server has a group of APIs, the preferred one
 // first; none if it has no such group.
 func Versions(ctx context.Context, at *rest.Config, group string) ([]string, error) {
-	c, err := NewClient(at, "", Resource{Kind: "APIGroup", Name: group, Verbs: "get"}, func(string, error) {})
+	c, err := NewClient(at, "", Resource{Version: schema.GroupVersion{Group: group, Version: "v1"}, Kind: "APIGroup", Name: group, Verbs: "get"}, func(string, error) {})
 	if err != nil {
 		return nil, err
 	}

@@ -37,6 +37,8 @@ var scenarios = []struct {
 	{"manifests of the evaluation", installed("evaluation", "v1alpha1")},
 	{"claim, access, Secret, two S3 clients", useTheSecret},
 	{"every manifest of the guide", theGuide},
+	{"a contract ordered with kubectl", ordered},
+	{"orders that are refused", refusedOrders},
 	{"delete the access first", accessFirst},
 	{"delete the claim first", claimFirst},
 	{"delete both together", together},

@@ -3,8 +3,6 @@
 package objects
 
 import (
-	"maps"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -65,10 +63,15 @@ type ClassSpec struct {
 	Parameters         map[string]string `json:"parameters,omitempty"`
 }
 
-// Equal reports whether two classes say the same.
-func (s ClassSpec) Equal(other ClassSpec) bool {
-	return s.DriverName == other.DriverName && s.DeletionPolicy == other.DeletionPolicy &&
-		s.AuthenticationType == other.AuthenticationType && maps.Equal(s.Parameters, other.Parameters)
+// Within reports whether another class says all that this one does. Admission may have
+// filled in more parameters.
+func (s ClassSpec) Within(other ClassSpec) bool {
+	for name, value := range s.Parameters {
+		if have, ok := other.Parameters[name]; !ok || have != value {
+			return false
+		}
+	}
+	return s.DriverName == other.DriverName && s.DeletionPolicy == other.DeletionPolicy && s.AuthenticationType == other.AuthenticationType
 }
 
 // Class is a BucketClass or a BucketAccessClass. What it says stands beside the

@@ -1,0 +1,248 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/container-object-storage-interface/client/apis/objectstorage/v1alpha1"
+
+	api "github.com/contract-cosi/contract-cosi-driver/pkg/apis/v1alpha1"
+)
+
+// standard is a ContractClass for the namespaces with a label.
+const standard = `apiVersion: contract-cosi.github.io/v1alpha1
+kind: ContractClass
+metadata: {name: %[1]s}
+spec:
+  backend: main
+  namespaceSelector: {matchLabels: {storage: %[1]s}}
+  quota: {maxBuckets: 10}
+  maxQuota: {maxBuckets: %[2]d}
+  guard: {refusePublic: true}
+  bucketClasses: [{name: standard, deletionPolicy: Delete}]
+  bucketAccessClasses: [{name: key}]
+`
+
+// orders are the Contracts of a namespace.
+type orders struct {
+	*scenario
+	namespace, class string
+}
+
+// orders makes a namespace that may order of a class that is its own.
+func (s *scenario) orders(name string) *orders {
+	s.Helper()
+	_, err := s.kube.CoreV1().Namespaces().Create(s.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{"storage": name},
+	}}, metav1.CreateOptions{})
+	s.must(err)
+	o := &orders{s, name, name}
+	o.offer(20)
+	return o
+}
+
+// offer applies the class with a ceiling.
+func (o *orders) offer(maxBuckets int) {
+	o.Helper()
+	_, err := o.kubectl(o.ctx, fmt.Sprintf(standard, o.class, maxBuckets), "apply", "--validate=strict", "-f", "-")
+	o.must(err)
+}
+
+// order applies a Contract with a spec beside the class.
+func (o *orders) order(name, spec string) {
+	o.Helper()
+	_, err := o.kubectl(o.ctx, fmt.Sprintf("apiVersion: contract-cosi.github.io/v1alpha1\nkind: Contract\nmetadata: {name: %s}\nspec: {className: %s%s}\n", name, o.class, spec),
+		"-n", o.namespace, "apply", "--validate=strict", "-f", "-")
+	o.must(err)
+}
+
+// wait waits for a condition, as users do.
+func (o *orders) wait(name, condition string) {
+	o.Helper()
+	if _, err := o.kubectl(o.ctx, "", "-n", o.namespace, "wait", "contract/"+name, "--for=condition="+condition, "--timeout=30s"); err != nil {
+		o.Fatalf("%v\n%s", err, o.show(name))
+	}
+}
+
+func (o *orders) show(name string) string {
+	text, err := o.kubectl(o.ctx, "", "-n", o.namespace, "get", "contract", name, "-o", "yaml")
+	return fmt.Sprint(text, err)
+}
+
+func (o *orders) get(name string) *api.Contract {
+	o.Helper()
+	text, err := o.kubectl(o.ctx, "", "-n", o.namespace, "get", "contract", name, "-o", "json")
+	o.must(err)
+	out := &api.Contract{}
+	o.must(json.Unmarshal([]byte(text), out))
+	return out
+}
+
+// delete deletes a Contract and waits for its end.
+func (o *orders) delete(name string) {
+	o.Helper()
+	if _, err := o.kubectl(o.ctx, "", "-n", o.namespace, "delete", "contract", name, "--timeout=30s"); err != nil {
+		o.Fatalf("%v\n%s", err, o.show(name))
+	}
+}
+
+// signed is the spec of a contract at contractd.
+func (w *world) signed(contract string) (spec map[string]any, code int, err error) {
+	var c struct{ Spec map[string]any }
+	code, err = w.api(http.MethodGet, "/v1/contracts/"+contract, "", &c)
+	return c.Spec, code, err
+}
+
+func (s *scenario) untilSigned(contract string, is func(spec map[string]any) error) {
+	s.Helper()
+	s.until("signed so", func() error {
+		spec, code, err := s.signed(contract)
+		if err != nil || code != http.StatusOK {
+			return errors.Join(err, fmt.Errorf("HTTP %d", code))
+		}
+		return is(spec)
+	})
+}
+
+// ordered is the story of a tenant.
+func ordered(s *scenario) {
+	blue, red := s.orders("order-blue"), s.orders("order-red")
+	blue.order("media", ", reclaimPolicy: Delete")
+	blue.wait("media", "Ready")
+	c := blue.get("media")
+	if _, code, err := s.signed(c.Status.Contract); err != nil || code != http.StatusOK {
+		s.Fatalf("a contract that is ready is not signed: HTTP %d, %v", code, err)
+	}
+	table, err := s.kubectl(s.ctx, "", "-n", blue.namespace, "get", "contracts")
+	s.must(err)
+	if head := strings.Fields(table); len(head) < 7 || strings.Join(head[:8], " ") != "NAME CLASS STATE READY BUCKETS USED QUOTA AGE" {
+		s.Errorf("kubectl prints\n%s", table)
+	}
+
+	// Claims go by the class that the status names, in its own namespace only.
+	if len(c.Status.BucketClasses) != 1 || len(c.Status.BucketAccessClasses) != 1 {
+		s.Fatalf("its status names no classes: %+v", c.Status)
+	}
+	class := c.Status.BucketClasses[0].Name
+	cosi := s.cosi.ObjectstorageV1alpha1()
+	claim := &v1alpha1.BucketClaim{ObjectMeta: metav1.ObjectMeta{Name: "photos"}, Spec: v1alpha1.BucketClaimSpec{
+		BucketClassName: class, Protocols: []v1alpha1.Protocol{v1alpha1.ProtocolS3},
+	}}
+	s.until("refused to the other namespace", func() error {
+		_, err := cosi.BucketClaims(red.namespace).Create(s.ctx, claim, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil || !strings.Contains(err.Error(), "belongs to a Contract of namespace order-blue") {
+			return fmt.Errorf("the claim of another namespace: %v", err)
+		}
+		return nil
+	})
+	s.until("claimed", func() error {
+		_, err := cosi.BucketClaims(blue.namespace).Create(s.ctx, claim, metav1.CreateOptions{})
+		return err
+	})
+	bucket := ""
+	s.until("bound", func() error {
+		claim, err := cosi.BucketClaims(blue.namespace).Get(s.ctx, "photos", metav1.GetOptions{})
+		if err != nil || !claim.Status.BucketReady {
+			return fmt.Errorf("not ready, %w", err)
+		}
+		bucket = claim.Status.BucketName
+		return nil
+	})
+
+	// The driver itself asks whose a bucket is: a Bucket that got past admission.
+	stranger := &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Name: "bucket-11111111-2222-3333-4444-555555555555"}, Spec: v1alpha1.BucketSpec{
+		DriverName: driverName, BucketClassName: class, DeletionPolicy: v1alpha1.DeletionPolicyDelete, Protocols: []v1alpha1.Protocol{v1alpha1.ProtocolS3},
+		Parameters: map[string]string{"contract": c.Status.Contract}, BucketClaim: &v1.ObjectReference{Namespace: red.namespace, Name: "photos", UID: "11111111-2222-3333-4444-555555555555"},
+	}}
+	_, err = cosi.Buckets().Create(s.ctx, stranger, metav1.CreateOptions{})
+	s.must(err)
+	s.until("refused by the driver", func() error {
+		if len(s.tells("is for namespace order-blue alone")) == 0 {
+			return errors.New("no such text")
+		}
+		return nil
+	})
+	s.must(cosi.Buckets().Delete(s.ctx, stranger.Name, metav1.DeleteOptions{}))
+
+	// Terms follow the Contract and the class.
+	blue.order("media", ", reclaimPolicy: Delete, quota: {maxBuckets: 15}")
+	s.untilSigned(c.Status.Contract, quotaIs(15))
+	blue.order("media", ", reclaimPolicy: Delete, suspend: true")
+	blue.wait("media", "Ready=False")
+	blue.order("media", ", reclaimPolicy: Delete")
+	blue.wait("media", "Ready")
+
+	// Its end waits for its buckets, and names them.
+	_, err = s.kubectl(s.ctx, "", "-n", blue.namespace, "delete", "contract", "media", "--wait=false")
+	s.must(err)
+	s.until("held by its bucket", func() error {
+		if text := blue.show("media"); !strings.Contains(text, "reason: HasBuckets") || !strings.Contains(text, bucket) {
+			return errors.New(text)
+		}
+		return nil
+	})
+	s.must(cosi.BucketClaims(blue.namespace).Delete(s.ctx, "photos", metav1.DeleteOptions{}))
+	blue.delete("media")
+	if _, code, err := s.signed(c.Status.Contract); err != nil || code != http.StatusNotFound {
+		s.Errorf("a cancelled contract is still signed: HTTP %d, %v", code, err)
+	}
+	if list, err := cosi.BucketClasses().List(s.ctx, metav1.ListOptions{LabelSelector: "contract-cosi.github.io/namespace"}); err != nil || len(list.Items) > 0 {
+		s.Errorf("classes are left: %v, %v", list.Items, err)
+	}
+}
+
+func quotaIs(maxBuckets float64) func(map[string]any) error {
+	return func(spec map[string]any) error {
+		if quota, _ := spec["quota"].(map[string]any); quota["maxBuckets"] != maxBuckets {
+			return fmt.Errorf("its quota is %v", quota)
+		}
+		return nil
+	}
+}
+
+// refusedOrders are those that the API server or the driver refuses, and what brings
+// each of them about.
+func refusedOrders(s *scenario) {
+	o := s.orders("order-refused")
+	for _, c := range []struct{ spec, reason, says string }{
+		{", quota: {maxBuckets: 30}", "QuotaTooHigh", "maxBuckets is 30, of at most 20"},
+		{", quota: {maxKeys: 3}", "QuotaTooHigh", "maxKeys cannot be asked for"},
+		{", region: mars", "RegionNotAllowed", "region mars"},
+	} {
+		o.order("refused", c.spec)
+		o.wait("refused", "Accepted=False")
+		if text := o.show("refused"); !strings.Contains(text, "reason: "+c.reason) || !strings.Contains(text, c.says) {
+			s.Errorf("%s: %s", c.spec, text)
+		}
+		o.delete("refused")
+	}
+	// What the class allows later is accepted then.
+	o.order("later", ", quota: {maxBuckets: 30}, reclaimPolicy: Delete")
+	o.wait("later", "Accepted=False")
+	o.offer(40)
+	o.wait("later", "Ready")
+	contract := o.get("later").Status.Contract
+	s.untilSigned(contract, quotaIs(30))
+	for field, value := range map[string]string{"className": `"other"`, "region": `"us"`} {
+		_, err := s.kubectl(s.ctx, "", "-n", o.namespace, "patch", "contract", "later", "--type=merge", "-p", fmt.Sprintf(`{"spec":{%q:%s}}`, field, value))
+		if err == nil || !strings.Contains(err.Error(), "cannot be changed") {
+			s.Errorf("%s was changed: %v", field, err)
+		}
+	}
+	// A contract that was retained comes back to the Contract of that name, and to no
+	// other namespace.
+	o.order("later", ", quota: {maxBuckets: 30}, reclaimPolicy: Retain")
+	o.delete("later")
+	s.untilSigned(contract, quotaIs(30))
+	o.order("later", ", reclaimPolicy: Delete")
+	o.wait("later", "Ready")
+	if again := o.get("later").Status.Contract; again != contract {
+		s.Errorf("the retained contract %s did not come back: %s", contract, again)
+	}
+	o.delete("later")
+}
