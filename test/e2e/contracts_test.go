@@ -246,3 +246,163 @@ func refusedOrders(s *scenario) {
 	}
 	o.delete("later")
 }
+
+// unchanged waits until a Contract has what it had before, and is ready.
+func (o *orders) unchanged(name string, before *api.Contract) {
+	o.Helper()
+	o.until("as before", func() error {
+		now := o.get(name)
+		if now.Status.Contract != before.Status.Contract || fmt.Sprint(now.Status.BucketClasses) != fmt.Sprint(before.Status.BucketClasses) {
+			return fmt.Errorf("it came to %s with %v, and was %s with %v", now.Status.Contract, now.Status.BucketClasses, before.Status.Contract, before.Status.BucketClasses)
+		}
+		return nil
+	})
+	o.wait(name, "Ready")
+}
+
+// ordersInTrouble are Contracts whose driver is killed, that are restored without a
+// status, lose their classes, their finalizer or their namespace.
+func ordersInTrouble(s *scenario) {
+	o := s.orders("order-trouble")
+	// Killed while it signs.
+	var all []string
+	for i := range 10 {
+		all = append(all, fmt.Sprintf("c%d", i))
+		o.order(all[i], ", reclaimPolicy: Delete")
+	}
+	s.kill("driver")
+	s.must(s.startDriver())
+	s.kill("sidecar")
+	s.must(s.startCOSI("sidecar", fast))
+	names := map[string]bool{}
+	for _, name := range all {
+		o.wait(name, "Ready")
+		names[o.get(name).Status.Contract] = true
+	}
+	if signed, err := s.listed("/v1/contracts"); err != nil || len(signed) != len(all) || len(names) != len(all) {
+		s.Fatalf("%d Contracts are %d contracts, of which the service has %v, %v", len(all), len(names), signed, err)
+	}
+
+	// A driver that starts with nothing to do changes nothing.
+	versions := func() string {
+		text, err := s.kubectl(s.ctx, "", "get", "contracts,contractclasses,bucketclasses,bucketaccessclasses", "-A",
+			"-o", `jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.resourceVersion}{"\n"}{end}`)
+		s.must(err)
+		return text
+	}
+	s.until("the class knows all", func() error {
+		text, err := s.kubectl(s.ctx, "", "get", "contractclass", o.class, "-o", "jsonpath={.status.contracts}/{.status.inSync}")
+		if want := fmt.Sprintf("%d/%d", len(all), len(all)); err != nil || text != want {
+			return fmt.Errorf("%s, not %s, %w", text, want, err)
+		}
+		return nil
+	})
+	before := versions()
+	s.kill("driver")
+	s.must(s.startDriver())
+	s.kill("sidecar")
+	s.must(s.startCOSI("sidecar", fast))
+	s.until("looked at", func() error {
+		n, err := s.metric("contract_cosi_backend_calls_total", `operation="GetContract"`)
+		if err != nil || n < float64(len(all)) {
+			return fmt.Errorf("%v of them, %w", n, err)
+		}
+		return nil
+	})
+	if puts, err := s.metric("contract_cosi_backend_calls_total", `operation="PutContract"`); err == nil && puts > 0 {
+		s.Errorf("a driver that had nothing to do made %v calls that sign", puts)
+	}
+	if after := versions(); after != before {
+		s.Errorf("a driver that had nothing to do wrote:\n%s\nbefore:\n%s", after, before)
+	}
+
+	// Restored from a backup: the object is another one, without a status.
+	was := o.get(all[0])
+	_, err := s.kubectl(s.ctx, "", "-n", o.namespace, "patch", "contract", all[0], "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	s.must(err)
+	_, err = s.kubectl(s.ctx, "", "-n", o.namespace, "delete", "contract", all[0])
+	s.must(err)
+	o.order(all[0], ", reclaimPolicy: Delete")
+	o.wait(all[0], "Ready")
+	o.unchanged(all[0], was)
+
+	// A class that someone deletes or changes is made again.
+	was = o.get(all[1])
+	_, err = s.kubectl(s.ctx, "", "delete", "bucketclass", was.Status.BucketClasses[0].Name)
+	s.must(err)
+	_, err = s.kubectl(s.ctx, "", "delete", "bucketaccessclass", was.Status.BucketAccessClasses[0].Name)
+	s.must(err)
+	s.until("made again", func() error {
+		_, err := s.kubectl(s.ctx, "", "get", "bucketclass/"+was.Status.BucketClasses[0].Name, "bucketaccessclass/"+was.Status.BucketAccessClasses[0].Name)
+		return err
+	})
+
+	// Deleted by force: what was made for it goes, the contract stays.
+	was = o.get(all[2])
+	s.kill("driver") // which would not let it pass
+	_, err = s.kubectl(s.ctx, "", "-n", o.namespace, "patch", "contract", all[2], "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	s.must(err)
+	_, err = s.kubectl(s.ctx, "", "-n", o.namespace, "delete", "contract", all[2])
+	s.must(err)
+	s.must(s.startDriver())
+	s.kill("sidecar")
+	s.must(s.startCOSI("sidecar", fast))
+	s.until("swept", func() error {
+		if _, err := s.kubectl(s.ctx, "", "get", "bucketclass", was.Status.BucketClasses[0].Name); err == nil {
+			return errors.New("its class is left")
+		}
+		return nil
+	})
+	if _, code, err := s.signed(was.Status.Contract); err != nil || code != http.StatusOK {
+		s.Errorf("a contract whose object was deleted by force is gone: HTTP %d, %v", code, err)
+	}
+	o.order(all[2], ", reclaimPolicy: Delete") // and takes it back
+	o.wait(all[2], "Ready")
+	o.unchanged(all[2], was)
+
+	for _, name := range all {
+		o.delete(name)
+	}
+
+	// A namespace of the same name does not get what was retained in the one before.
+	o.order("kept", "")
+	o.wait("kept", "Ready")
+	first := o.get("kept").Status.Contract
+	o.delete("kept")
+	s.must(s.remade(o.namespace, map[string]string{"storage": o.class}))
+	o.order("kept", ", reclaimPolicy: Delete")
+	o.wait("kept", "Ready")
+	if second := o.get("kept").Status.Contract; second == first {
+		s.Errorf("another namespace got contract %s", first)
+	}
+	// But by the platform's word.
+	o.delete("kept")
+	_, err = s.kubectl(s.ctx, "", "patch", "contractclass", o.class, "--type=merge", "-p",
+		fmt.Sprintf(`{"spec":{"existing":[{"namespace":%q,"name":"kept","contract":%q}]}}`, o.namespace, first))
+	s.must(err)
+	o.order("kept", ", reclaimPolicy: Delete")
+	o.wait("kept", "Ready")
+	if second := o.get("kept").Status.Contract; second != first {
+		s.Errorf("the contract is %s, and not %s", second, first)
+	}
+	o.delete("kept")
+}
+
+// remade deletes a namespace, of which nothing is left, and makes another of the same
+// name. No controller finalizes namespaces here.
+func (w *world) remade(name string, labels map[string]string) error {
+	namespaces := w.kube.CoreV1().Namespaces()
+	if err := namespaces.Delete(w.ctx, name, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	n, err := namespaces.Get(w.ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	n.Spec.Finalizers = nil
+	if _, err := namespaces.Finalize(w.ctx, n, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	_, err = namespaces.Create(w.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
+	return err
+}

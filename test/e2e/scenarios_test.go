@@ -39,6 +39,7 @@ var scenarios = []struct {
 	{"every manifest of the guide", theGuide},
 	{"a contract ordered with kubectl", ordered},
 	{"orders that are refused", refusedOrders},
+	{"orders in trouble", ordersInTrouble},
 	{"delete the access first", accessFirst},
 	{"delete the claim first", claimFirst},
 	{"delete both together", together},
