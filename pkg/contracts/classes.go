@@ -157,7 +157,7 @@ func classOf(o any) *objects.Class {
 func (o *cosiObjects) wanted(kind int, driver, key string, from order) (map[string]objects.Class, []v1alpha1.ClassName) {
 	out, names := map[string]objects.Class{}, []v1alpha1.ClassName{}
 	add := func(template string, says objects.ClassSpec) {
-		name := nameOf(template, from.id.Contract, template)
+		name := classNameOf(key, template)
 		says.DriverName = driver
 		out[name] = objects.NewClass(o.version, metav1.ObjectMeta{
 			Name:        name,

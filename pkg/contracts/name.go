@@ -32,6 +32,11 @@ func nameOf(text string, parts ...string) string {
 	return strings.TrimRight(text[:min(len(text), readable)], "-") + between + hashOf(parts...)
 }
 
+// classNameOf is the name of a class that is made for a Contract, by namespace/name. It
+// is the same in every cluster, so that claims can be written before the contract is
+// there.
+func classNameOf(key, template string) string { return nameOf(template, key, template) }
+
 func hashOf(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:hashed*5/8]))

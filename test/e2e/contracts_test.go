@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -405,4 +406,71 @@ func (w *world) remade(name string, labels map[string]string) error {
 	}
 	_, err = namespaces.Create(w.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
 	return err
+}
+
+// thousandOrders are as many Contracts as a driver is made for, and what it takes.
+func thousandOrders(s *scenario) {
+	const many = 1000
+	o := s.orders("order-many")
+	var manifests strings.Builder
+	for i := range many {
+		_, _ = fmt.Fprintf(&manifests, "---\napiVersion: contract-cosi.github.io/v1alpha1\nkind: Contract\nmetadata: {name: c%d, namespace: %s}\nspec: {className: %s, reclaimPolicy: Delete}\n", i, o.namespace, o.class)
+	}
+	inSync := func(n int) func() error {
+		return func() error {
+			text, err := s.kubectl(s.ctx, "", "get", "contractclass", o.class, "-o", "jsonpath={.status.inSync}/{.metadata.generation}={.status.observedGeneration}")
+			var in, generation, observed int
+			if _, scanErr := fmt.Sscanf(text, "%d/%d=%d", &in, &generation, &observed); err != nil || scanErr != nil || in != n || generation != observed {
+				return fmt.Errorf("%s, not %d, %w", text, n, err)
+			}
+			return nil
+		}
+	}
+	start := time.Now()
+	_, err := s.kubectl(s.ctx, manifests.String(), "create", "-f", "-")
+	s.must(err)
+	s.until("all in sync", inSync(many))
+	s.note("%d signed, with their classes, in %.0f s", many, time.Since(start).Seconds())
+
+	s.kill("driver")
+	start = time.Now()
+	s.must(s.startDriver())
+	s.kill("sidecar")
+	s.must(s.startCOSI("sidecar", fast))
+	s.until("looked at", func() error {
+		n, err := s.metric("contract_cosi_backend_calls_total", `operation="GetContract"`)
+		if err != nil || n < many {
+			return fmt.Errorf("%v of them, %w", n, err)
+		}
+		return nil
+	})
+	took := time.Since(start)
+	if took > time.Minute {
+		s.Errorf("after a start it takes %s until all are looked at", took)
+	}
+	if patches, err := s.metric("contract_cosi_object_calls_total", `call="patch"`); err == nil && patches > 0 {
+		s.Errorf("a driver that had nothing to do made %v writes", patches)
+	}
+	memory, err := s.metric("process_resident_memory_bytes")
+	s.must(err)
+	if memory > 96<<20 {
+		s.Errorf("it takes %.0f MiB", memory/(1<<20))
+	}
+	s.note("settled %.1f s after a start, without a write, in %.0f MiB", took.Seconds(), memory/(1<<20))
+
+	start = time.Now()
+	o.order("c7", ", reclaimPolicy: Delete, quota: {maxBuckets: 7}")
+	s.untilSigned(o.get("c7").Status.Contract, quotaIs(7))
+	s.note("one change arrives in %.1f s", time.Since(start).Seconds())
+
+	start = time.Now()
+	_, err = s.kubectl(s.ctx, "", "patch", "contractclass", o.class, "--type=merge", "-p", `{"spec":{"quota":{"maxBuckets":12}}}`)
+	s.must(err)
+	s.until("changed", inSync(many))
+	s.note("a change of the class arrives at all in %.0f s", time.Since(start).Seconds())
+
+	start = time.Now()
+	_, err = s.kubectl(s.ctx, "", "-n", o.namespace, "delete", "contracts", "--all", "--timeout=100s")
+	s.must(err)
+	s.note("all deleted in %.0f s", time.Since(start).Seconds())
 }

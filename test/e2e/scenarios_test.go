@@ -40,6 +40,7 @@ var scenarios = []struct {
 	{"a contract ordered with kubectl", ordered},
 	{"orders that are refused", refusedOrders},
 	{"orders in trouble", ordersInTrouble},
+	{"1000 contracts ordered", thousandOrders},
 	{"delete the access first", accessFirst},
 	{"delete the claim first", claimFirst},
 	{"delete both together", together},
@@ -124,7 +125,7 @@ func useTheSecret(s *scenario) {
 // theGuide applies what the guide shows, and uses what comes of it.
 func theGuide(s *scenario) {
 	tenants := map[string]*tenant{}
-	for _, name := range []string{"first", "blue"} {
+	for _, name := range []string{"first", "blue", "green"} {
 		tenants[name] = &tenant{s, name, map[string]credentials{}, map[types.UID]state{}}
 	}
 	blue := tenants["blue"]
@@ -159,6 +160,7 @@ func theGuide(s *scenario) {
 	}
 	s.must(tenants["first"].secret("photos").works(s.ctx))
 	s.must(blue.secret("archive").works(s.ctx))
+	s.must(tenants["green"].secret("photos").works(s.ctx))
 	writer, reader := blue.secret("photos"), blue.secret("photos-reader")
 	s.must(put(s.ctx, writer.client(), writer.Bucket, "photo"))
 	s.must(get(s.ctx, reader.client(), reader.Bucket, "photo"))
@@ -173,6 +175,8 @@ func theGuide(s *scenario) {
 		n.deleteAll()
 		n.vanish()
 	}
+	_, err = s.kubectl(s.ctx, "", "-n", "green", "delete", "contract", "media")
+	s.must(err)
 }
 
 func accessFirst(s *scenario) {
