@@ -40,7 +40,9 @@ type made struct {
 type cosiObjects struct {
 	version string
 	buckets *kube.Client
-	kinds   [2]kindOfClass
+
+	following sync.Mutex
+	kinds     [2]kindOfClass
 }
 
 // The kinds of classes.
@@ -52,6 +54,7 @@ const (
 type kindOfClass struct {
 	client   *kube.Client
 	informer cache.SharedIndexInformer
+	synced   cache.InformerSynced
 	kind     string
 }
 
@@ -98,9 +101,10 @@ func (c *Contracts) open(ctx context.Context) (*cosiObjects, error) {
 }
 
 // follow begins to read the classes that are there.
-func (o *cosiObjects) follow(ctx context.Context, c *Contracts) error {
+func (o *cosiObjects) follow(ctx context.Context, c *control) error {
 	selector := namespaceLabel + "," + ownerLabel + "=" + kube.OwnerMark(c.Driver)
-	var synced []cache.InformerSynced
+	o.following.Lock()
+	defer o.following.Unlock()
 	for i := range o.kinds {
 		k := &o.kinds[i]
 		if k.informer != nil {
@@ -114,43 +118,50 @@ func (o *cosiObjects) follow(ctx context.Context, c *Contracts) error {
 		if err != nil {
 			return err
 		}
-		registered, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: c.classIsThere, UpdateFunc: func(_, now any) { c.classIsThere(now) },
-			DeleteFunc: func(o any) {
-				if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-					o = gone.Obj
+		err = informer.AddIndexers(cache.Indexers{contractMark: func(o any) ([]string, error) { return []string{classOf(o).Annotations[contractMark]}, nil }})
+		if err != nil {
+			return err
+		}
+		registered, err := informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+			AddFunc: func(o any, first bool) { // what is there at the start is looked at with its Contract, if that is there
+				if !first || get[*v1alpha1.Contract](c.contracts, classOf(o).Annotations[contractMark]) == nil {
+					c.classChangedOf(o)
 				}
-				c.classIsThere(o)
 			},
+			UpdateFunc: func(_, now any) { c.classChangedOf(now) },
+			DeleteFunc: c.classChangedOf,
 		})
 		if err != nil {
 			return err
 		}
-		k.informer = informer
-		synced = append(synced, registered.HasSynced)
-		go informer.RunWithContext(ctx)
+		k.informer, k.synced = informer, registered.HasSynced
+		c.begin(informer)
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return fault.New(fault.Canceled, "the driver is being stopped")
+	ctx, cancel := context.WithTimeout(ctx, syncWait)
+	defer cancel()
+	if !cache.WaitForCacheSync(ctx.Done(), o.kinds[bucketClasses].synced, o.kinds[accessClasses].synced) {
+		return fault.New(fault.Unavailable, "COSI's classes cannot be read yet; may the driver list and watch bucketclasses and bucketaccessclasses?")
 	}
 	return nil
 }
 
-// classIsThere has the Contract looked at whose class it is.
-func (c *Contracts) classIsThere(o any) {
-	if class := classOf(o); class != nil {
-		c.queue.Add(work{contract: class.Annotations[contractMark]})
-	}
+// classChangedOf has the Contract looked at whose class it is.
+func (c *Contracts) classChangedOf(o any) {
+	c.queue.Add(work{contract: classOf(o).Annotations[contractMark]})
 }
 
+// classOf is the class that an informer tells of, which knows no other objects.
 func classOf(o any) *objects.Class {
+	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = gone.Obj
+	}
 	switch o := o.(type) {
 	case *objects.BucketClass:
 		return &o.Class
 	case *objects.BucketAccessClass:
 		return &o.Class
 	}
-	return nil
+	return &objects.Class{}
 }
 
 // wanted are the classes of one kind that a Contract should have, by their names.
@@ -186,10 +197,10 @@ func (o *cosiObjects) wanted(kind int, driver, key string, from order) (map[stri
 // there are the classes of a kind that were made for a Contract.
 func (k kindOfClass) there(key string) map[string]*objects.Class {
 	out := map[string]*objects.Class{}
-	for _, o := range k.informer.GetStore().List() {
-		if class := classOf(o); class != nil && class.Annotations[contractMark] == key {
-			out[class.Name] = class
-		}
+	classes, _ := k.informer.GetIndexer().ByIndex(contractMark, key) // an index that is there is no fault
+	for _, o := range classes {
+		class := classOf(o)
+		out[class.Name] = class
 	}
 	return out
 }

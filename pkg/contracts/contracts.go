@@ -295,12 +295,12 @@ func (c *Contracts) older(a, b string) int {
 // classChanged makes the orders of a class again at once, and lets them arrive at the
 // configured pace.
 func (c *Contracts) classChanged(name string) {
-	c.queue.Add(work{class: name})
 	n := 0
 	c.reorderAll(func(o *v1alpha1.Contract) bool { return o.Spec.ClassName == name }, func(key string) {
 		c.queue.AddAfter(work{contract: key}, time.Duration(n)*time.Second/time.Duration(c.ChangesPerSecond))
 		n++
 	})
+	c.queue.Add(work{class: name})
 }
 
 // namespaceChanged makes the orders of a namespace again.

@@ -33,13 +33,13 @@ type control struct {
 	*Contracts
 	provisioner Provisioner
 	writer      Writer
-	run         context.Context // of the informers that are begun later
+	begin       func(cache.SharedIndexInformer) // runs one as long as the control
 }
 
 // Run brings contracts to their orders until ctx ends, while this process may change
 // things.
 func (c *Contracts) Run(ctx context.Context, p Provisioner, w Writer) {
-	k := &control{Contracts: c, provisioner: p, writer: w, run: ctx}
+	k := &control{Contracts: c, provisioner: p, writer: w, begin: func(i cache.SharedIndexInformer) { go i.RunWithContext(ctx) }}
 	defer c.queue.ShutDown()
 	if !cache.WaitForCacheSync(ctx.Done(), c.synced...) {
 		return
@@ -259,9 +259,7 @@ func (k *control) cosi(ctx context.Context) (*cosiObjects, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.made.mu.Lock()
-	defer k.made.mu.Unlock()
-	return at, at.follow(k.run, k.Contracts)
+	return at, at.follow(ctx, k)
 }
 
 // sweep takes away what was made for a Contract that is gone: someone has taken the
@@ -298,27 +296,11 @@ func (k *control) release(ctx context.Context, obj *v1alpha1.Contract, status *v
 	if err != nil {
 		return wait("ClassesLeft", "the BucketClasses that were made for it cannot be deleted: "+err.Error())
 	}
-	id := o.id
-	if id.Contract == "" {
-		return wait("NotKnown", o.message+"; what is under the contract is not known without; restore the ContractClass, or take the finalizer off this Contract to leave the contract as it is")
+	if o.id.Contract == "" {
+		return wait(notKnown, o.message+"; what is under the contract is not known without; restore the ContractClass, or take the finalizer off this Contract to leave the contract as it is")
 	}
-	if o.reason != nameTaken {
-		names, n, err := k.provisioner.Buckets(ctx, id, namedBuckets)
-		if err != nil {
-			return wait("NotKnown", err.Error())
-		}
-		if status.Buckets = int64(n); n > 0 {
-			more := ""
-			if n > len(names) {
-				more = ", …"
-			}
-			return wait("HasBuckets", fmt.Sprintf("the contract has %d buckets (%s%s); delete their BucketClaims", n, strings.Join(names, ", "), more))
-		}
-		if obj.Spec.ReclaimPolicy == v1alpha1.Delete {
-			if err := k.provisioner.Cancel(ctx, id); err != nil {
-				return wait("NotCancelled", err.Error())
-			}
-		}
+	if reason, text := k.empty(ctx, obj, status, o); reason != "" {
+		return wait(reason, text)
 	}
 	if err := at.bring(ctx, accessClasses, keyOf(obj), nil); err != nil {
 		return wait("ClassesLeft", "the BucketAccessClasses that were made for it cannot be deleted: "+err.Error())
@@ -335,6 +317,32 @@ func (k *control) release(ctx context.Context, obj *v1alpha1.Contract, status *v
 	}
 	k.event(ctx, obj, corev1.EventTypeNormal, "Released", what)
 	return 0, nil
+}
+
+// empty sees to it that nothing of a Contract is left at the service, or says why there
+// is. One whose name another has never had anything.
+func (k *control) empty(ctx context.Context, obj *v1alpha1.Contract, status *v1alpha1.ContractStatus, o order) (reason, text string) {
+	if o.reason == nameTaken {
+		return "", ""
+	}
+	names, n, err := k.provisioner.Buckets(ctx, o.id, namedBuckets)
+	if err != nil {
+		return notKnown, err.Error()
+	}
+	if status.Buckets = int64(n); n > 0 {
+		more := ""
+		if n > len(names) {
+			more = ", …"
+		}
+		return "HasBuckets", fmt.Sprintf("the contract has %d buckets (%s%s); delete their BucketClaims", n, strings.Join(names, ", "), more)
+	}
+	if obj.Spec.ReclaimPolicy != v1alpha1.Delete {
+		return "", ""
+	}
+	if err := k.provisioner.Cancel(ctx, o.id); err != nil {
+		return "NotCancelled", err.Error()
+	}
+	return "", ""
 }
 
 // hold puts the finalizer on a Contract or a ContractClass, or takes it off.

@@ -2,6 +2,7 @@ package contracts
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -65,9 +66,7 @@ func check(class *v1alpha1.ContractClass, backends []string) []string {
 	}
 	for _, b := range class.Spec.BucketClasses {
 		given := map[string]string{"contract": "x"}
-		for k, v := range b.Parameters {
-			given[k] = v
-		}
+		maps.Copy(given, b.Parameters)
 		if _, err := params.ParseBucket(given); err != nil {
 			faults = append(faults, fmt.Sprintf("bucketClasses %s: %s", b.Name, err))
 		}

@@ -426,8 +426,10 @@ func thousandOrders(s *scenario) {
 			return nil
 		}
 	}
+	idle, err := s.metric("process_resident_memory_bytes")
+	s.must(err)
 	start := time.Now()
-	_, err := s.kubectl(s.ctx, manifests.String(), "create", "-f", "-")
+	_, err = s.kubectl(s.ctx, manifests.String(), "create", "-f", "-")
 	s.must(err)
 	s.until("all in sync", inSync(many))
 	s.note("%d signed, with their classes, in %.0f s", many, time.Since(start).Seconds())
@@ -456,11 +458,12 @@ func thousandOrders(s *scenario) {
 	if memory > 96<<20 {
 		s.Errorf("it takes %.0f MiB", memory/(1<<20))
 	}
-	s.note("settled %.1f s after a start, without a write, in %.0f MiB", took.Seconds(), memory/(1<<20))
+	s.note("settled %.1f s after a start, without a write, in %.0f MiB, of %.0f without a contract", took.Seconds(), memory/(1<<20), idle/(1<<20))
 
-	start = time.Now()
+	changed := o.get("c7").Status.Contract
 	o.order("c7", ", reclaimPolicy: Delete, quota: {maxBuckets: 7}")
-	s.untilSigned(o.get("c7").Status.Contract, quotaIs(7))
+	start = time.Now()
+	s.untilSigned(changed, quotaIs(7))
 	s.note("one change arrives in %.1f s", time.Since(start).Seconds())
 
 	start = time.Now()
@@ -470,7 +473,14 @@ func thousandOrders(s *scenario) {
 	s.note("a change of the class arrives at all in %.0f s", time.Since(start).Seconds())
 
 	start = time.Now()
-	_, err = s.kubectl(s.ctx, "", "-n", o.namespace, "delete", "contracts", "--all", "--timeout=100s")
-	s.must(err)
+	all := s.dynamic.Resource(api.GroupVersion.WithResource("contracts")).Namespace(o.namespace)
+	s.must(all.DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	s.until("all gone", func() error {
+		list, err := all.List(s.ctx, metav1.ListOptions{Limit: 1})
+		if err == nil && len(list.Items) > 0 {
+			err = errors.New("there are Contracts")
+		}
+		return err
+	})
 	s.note("all deleted in %.0f s", time.Since(start).Seconds())
 }
