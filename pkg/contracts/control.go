@@ -453,7 +453,7 @@ func (k *control) class(ctx context.Context, name string) (again time.Duration, 
 		terms, signed := k.signed[key]
 		looked := k.looked[key]
 		k.mu.Unlock()
-		if !looked { // nothing is told before all is known
+		if !looked && c.Status.ObservedGeneration > 0 { // a process that has just started knows less than it has told before
 			return waitAgain, nil
 		}
 		status.Contracts++

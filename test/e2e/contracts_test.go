@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -280,7 +281,9 @@ func ordersInTrouble(s *scenario) {
 		o.wait(name, "Ready")
 		names[o.get(name).Status.Contract] = true
 	}
-	if signed, err := s.listed("/v1/contracts"); err != nil || len(signed) != len(all) || len(names) != len(all) {
+	signed, err := s.listed("/v1/contracts")
+	signed = slices.DeleteFunc(signed, func(name string) bool { return !strings.HasPrefix(name, "c") })
+	if err != nil || len(signed) != len(all) || len(names) != len(all) {
 		s.Fatalf("%d Contracts are %d contracts, of which the service has %v, %v", len(all), len(names), signed, err)
 	}
 
@@ -319,7 +322,7 @@ func ordersInTrouble(s *scenario) {
 
 	// Restored from a backup: the object is another one, without a status.
 	was := o.get(all[0])
-	_, err := s.kubectl(s.ctx, "", "-n", o.namespace, "patch", "contract", all[0], "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	_, err = s.kubectl(s.ctx, "", "-n", o.namespace, "patch", "contract", all[0], "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 	s.must(err)
 	_, err = s.kubectl(s.ctx, "", "-n", o.namespace, "delete", "contract", all[0])
 	s.must(err)
@@ -420,7 +423,7 @@ func thousandOrders(s *scenario) {
 		return func() error {
 			text, err := s.kubectl(s.ctx, "", "get", "contractclass", o.class, "-o", "jsonpath={.status.inSync}/{.metadata.generation}={.status.observedGeneration}")
 			var in, generation, observed int
-			if _, scanErr := fmt.Sscanf(text, "%d/%d=%d", &in, &generation, &observed); err != nil || scanErr != nil || in != n || generation != observed {
+			if _, scanErr := fmt.Sscanf(text, "%d/%d=%d", &in, &generation, &observed); err != nil || scanErr != nil || in < n || generation != observed {
 				return fmt.Errorf("%s, not %d, %w", text, n, err)
 			}
 			return nil
@@ -431,7 +434,9 @@ func thousandOrders(s *scenario) {
 	start := time.Now()
 	_, err = s.kubectl(s.ctx, manifests.String(), "create", "-f", "-")
 	s.must(err)
-	s.until("all in sync", inSync(many))
+	for n := many / 4; n <= many; n += many / 4 { // a busy machine takes its time, and shows progress
+		s.until("in sync", inSync(n))
+	}
 	s.note("%d signed, with their classes, in %.0f s", many, time.Since(start).Seconds())
 
 	s.kill("driver")
@@ -483,4 +488,31 @@ func thousandOrders(s *scenario) {
 		return err
 	})
 	s.note("all deleted in %.0f s", time.Since(start).Seconds())
+}
+
+// takenOver moves a contract that the configuration has handed out to a Contract: its
+// bucket and its keys stay.
+func takenOver(s *scenario) {
+	n := s.tenant("order-moved", classes{})
+	s.must(n.ask("photos"))
+	n.ready()
+	c := n.secret("photos")
+	s.must(c.works(s.ctx))
+	_, err := s.kubectl(s.ctx, "", "label", "namespace", n.name, "storage="+n.name)
+	s.must(err)
+	o := &orders{s, n.name, n.name}
+	o.offer(20)
+	_, err = s.kubectl(s.ctx, "", "patch", "contractclass", o.class, "--type=merge", "-p",
+		fmt.Sprintf(`{"spec":{"existing":[{"namespace":%q,"name":"mine","contract":%q}]}}`, n.name, n.name))
+	s.must(err)
+	o.order("mine", ", reclaimPolicy: Delete")
+	o.wait("mine", "Ready")
+	if mine := o.get("mine"); mine.Status.Contract != n.name || mine.Status.Buckets != 1 {
+		s.Errorf("its status is %+v", mine.Status)
+	}
+	s.untilSigned(n.name, quotaIs(10))
+	s.must(c.works(s.ctx))
+	n.deleteAll()
+	n.vanish()
+	o.delete("mine")
 }

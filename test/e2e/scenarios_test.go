@@ -40,6 +40,7 @@ var scenarios = []struct {
 	{"a contract ordered with kubectl", ordered},
 	{"orders that are refused", refusedOrders},
 	{"orders in trouble", ordersInTrouble},
+	{"a contract taken over by an order", takenOver},
 	{"1000 contracts ordered", thousandOrders},
 	{"delete the access first", accessFirst},
 	{"delete the claim first", claimFirst},
