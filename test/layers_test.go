@@ -23,6 +23,7 @@ var levels = map[string]int{
 	"pkg/secret":                            0,
 	"pkg/contract/contractapi/internal/api": 0, // generated; it knows nothing of the driver
 	"pkg/cosipb/v1alpha2":                   0, // generated too
+	"pkg/apis/v1alpha1":                     0,
 	"pkg/reload":                            0,
 
 	"pkg/cosi":        1,
@@ -32,6 +33,8 @@ var levels = map[string]int{
 	"pkg/lock":        1,
 	"pkg/settings":    1,
 	"pkg/server/code": 1,
+
+	"pkg/kube/objects": 2,
 
 	"pkg/policy": 2, // policies say what the modes mean
 
@@ -65,6 +68,7 @@ var levels = map[string]int{
 	"pkg/server/v1alpha2": 8,
 	"pkg/metrics":         8,
 	"pkg/events":          8,
+	"pkg/contracts":       8,
 	"pkg/drift":           8,
 	"pkg/admin":           8,
 
@@ -96,10 +100,11 @@ var reserved = []struct {
 		},
 	},
 	{
-		why:     "Kubernetes is known to one journal, to the Lease beside it and to the Events of claims only",
+		why:     "Kubernetes is known to one journal, to the Lease beside it, to the Events of claims and to the contracts that are ordered in it only",
 		imports: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"},
 		allowed: func(path string) bool {
-			return under(path, "pkg/kube") || under(path, "pkg/journal/secrets") || under(path, "pkg/lease") || under(path, "pkg/events")
+			return under(path, "pkg/kube") || under(path, "pkg/journal/secrets") || under(path, "pkg/lease") || under(path, "pkg/events") ||
+				under(path, "pkg/apis") || under(path, "pkg/contracts")
 		},
 	},
 }

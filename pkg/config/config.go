@@ -48,6 +48,16 @@ type Config struct {
 	Drift Drift `yaml:"drift"`
 	// COSI is how sidecars call.
 	COSI COSI `yaml:"cosi"`
+	// Objects, when given, are contracts that are ordered in the cluster, as objects of
+	// the types ContractClass and Contract. It goes with a journal in Secrets.
+	Objects *Objects `yaml:"objects,omitempty"`
+}
+
+// Objects are contracts that are ordered in the cluster.
+type Objects struct {
+	// ChangesPerSecond is at how many contracts a second a change of their
+	// ContractClass arrives; 50 by default. A Contract's own change arrives at once.
+	ChangesPerSecond int `yaml:"changesPerSecond" jsonschema:"minimum=0,maximum=10000"`
 }
 
 // COSI is how sidecars call.
@@ -135,6 +145,9 @@ type OnDemand struct {
 type Terms struct {
 	// Listed is the name by which a class names the contract.
 	Listed string `yaml:"-"`
+	// Namespace is the only one whose claims may have buckets under the contract; ""
+	// is any.
+	Namespace string `yaml:"-"`
 	// Backend is the service that the contract is signed at.
 	Backend string `yaml:"backend" jsonschema:"required"`
 	// DisplayName is shown in the service's own tools.
@@ -234,6 +247,9 @@ func (c *Config) setDefaults() {
 		s.Namespace = strings.TrimSpace(string(text))
 	}
 	c.Drift.setDefaults()
+	if c.Objects != nil {
+		c.Objects.ChangesPerSecond = cmp.Or(c.Objects.ChangesPerSecond, 50)
+	}
 	c.COSI.Generation = cmp.Or(c.COSI.Generation, Auto)
 	for i := range c.Contracts {
 		c.Contracts[i].setDefaults()
@@ -293,8 +309,16 @@ func (c *Config) check(file settings.Section) {
 	if len(backends) == 0 {
 		file.At("backends").Faultf("there is none; name at least one storage service")
 	}
-	if len(c.Contracts) == 0 && c.OnDemand == nil {
-		file.At("contracts").Faultf("there is none and no onDemand terms, so no class could name one")
+	if len(c.Contracts) == 0 && c.OnDemand == nil && c.Objects == nil {
+		file.At("contracts").Faultf("there is none, no onDemand terms and no objects, so no class could name one")
+	}
+	if o := c.Objects; o != nil {
+		if c.Journal.Secrets == nil {
+			file.At("objects").Faultf("the driver has no API server to read them at; keep the journal in journal.secrets")
+		}
+		if n := o.ChangesPerSecond; n < 1 || n > 10_000 {
+			file.At("objects", "changesPerSecond").Faultf("%d is not between 1 and 10000", n)
+		}
 	}
 
 	contracts := map[string]bool{}
@@ -397,6 +421,24 @@ func (t Terms) check(at settings.Section, backends []string) {
 	}
 }
 
+// Faults are what is wrong with terms that no file has, one line each, at these
+// backends.
+func (t Terms) Faults(backends []string) []string {
+	section, err := settings.Read(nil, &struct{}{})
+	if err != nil {
+		return []string{err.Error()}
+	}
+	t.check(section, backends)
+	if err := section.Err(); err != nil {
+		lines := strings.Split(err.Error(), "\n")
+		for i, line := range lines {
+			lines[i] = strings.TrimSpace(line)
+		}
+		return lines
+	}
+	return nil
+}
+
 // Print writes the effective configuration, defaults filled in, as YAML. Of a
 // secret file it tells that it was read, and nothing of what it holds.
 func (c *Config) Print(w io.Writer) error {
@@ -442,17 +484,25 @@ var perBucketSuffix = regexp.MustCompile(fmt.Sprintf(`^-[0-9a-f]{%d}$`, 2*perBuc
 // no such contract. A contract that one bucket has to itself goes by the terms
 // of the one that its class names.
 func (c *Config) Terms(name string) (Terms, bool) {
+	if terms, ok := c.Listed(name); ok {
+		return terms, true
+	}
+	if d := c.OnDemand; d != nil && strings.HasPrefix(name, d.NamePrefix) && len(d.Backend)+1+len(name) <= cosi.MaxPrefix {
+		terms := d.Terms
+		terms.Listed = name
+		return terms, true
+	}
+	return Terms{}, false
+}
+
+// Listed is Terms without those on demand.
+func (c *Config) Listed(name string) (Terms, bool) {
 	for _, t := range c.Contracts {
 		suffix, ok := strings.CutPrefix(name, t.Name)
 		if ok && (suffix == "" || t.PerBucket && perBucketSuffix.MatchString(suffix)) {
 			t.Listed = t.Name
 			return t.Terms, true
 		}
-	}
-	if d := c.OnDemand; d != nil && strings.HasPrefix(name, d.NamePrefix) && len(d.Backend)+1+len(name) <= cosi.MaxPrefix {
-		terms := d.Terms
-		terms.Listed = name
-		return terms, true
 	}
 	return Terms{}, false
 }

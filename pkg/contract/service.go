@@ -174,6 +174,12 @@ func (s *Service) CompareContract(ctx context.Context, spec Spec) (have Contract
 	return have, differing, s.own(ctx, have, spec.Name, inContract(err, spec.Name))
 }
 
+// Compares reports whether the service tells what a contract is signed for.
+func (s *Service) Compares() bool {
+	_, ok := s.provider.(Comparer)
+	return ok
+}
+
 // Usage is [Meter]'s; where the service does not tell, it is empty.
 func (s *Service) Usage(ctx context.Context, name string) (Usage, error) {
 	meter, ok := s.provider.(Meter)

@@ -20,9 +20,11 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/admin"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contracts"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/drift"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server"
@@ -141,7 +143,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	beside.Go(func() {
 		watch(ctx, func() {
 			_, _ = ready(ctx), backends(ctx)
-			use(ctx, current.current.Load(), records, m)
+			use(ctx, current.all(), records, m)
 		})
 	})
 	beside.Go(func() {
@@ -149,11 +151,17 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 			return p.Converge(ctx, contracts, c.Driver.CallTimeout)
 		})
 	})
+	if current.ordered != nil {
+		beside.Go(func() { current.ordered.Run(ctx, p, in.journal) })
+	}
 	if o.ConfigFile != "" {
 		check := func(c *config.Config) error { return checkTerms(c, p) }
 		beside.Go(func() {
 			current.follow(ctx, o.ConfigFile, check, m.Reloaded, func(before, now *config.Config) {
 				due.add(changed(before, now, p.Known()))
+				if current.ordered != nil { // the two sources list other contracts now
+					current.ordered.Again()
+				}
 			})
 		})
 	}
@@ -167,7 +175,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		if adminListener == nil {
 			return
 		}
-		if adminErr = admin.Serve(ctx, adminListener, &admin.Admin{Provisioner: p, Journal: records, Config: current.current.Load}); adminErr != nil {
+		if adminErr = admin.Serve(ctx, adminListener, &admin.Admin{Provisioner: p, Journal: records, Config: current.all}); adminErr != nil {
 			cancel() // a driver that cannot be asked is not well
 		}
 	})
@@ -212,7 +220,7 @@ func Ask(ctx context.Context, c *config.Config, command admin.Command, r admin.R
 		return nil, fmt.Errorf("%w; a driver that runs answers commands at driver.adminSocket (%s), and none listens there", err, cmp.Or(c.Driver.AdminSocket, "which is not set"))
 	}
 	defer func() { err = errors.Join(err, in.close()) }()
-	return (&admin.Admin{Provisioner: in.provisioner, Journal: in.records, Config: current.current.Load}).Do(ctx, command, r)
+	return (&admin.Admin{Provisioner: in.provisioner, Journal: in.records, Config: current.all}).Do(ctx, command, r)
 }
 
 // inside is what a driver and a command have in common.
@@ -236,17 +244,51 @@ func open(ctx context.Context, c *config.Config, current *live, m *metrics.Metri
 	in.journal, err = openWritable(ctx, c, m, dir, func() {
 		<-complete
 		in.provisioner.TakenOver()
+		if current.ordered != nil {
+			current.ordered.Again()
+		}
 		taken()
 	})
 	if err != nil {
 		return nil, err
 	}
+	var claims provisioner.Claims
+	if c.Objects != nil {
+		if current.ordered, err = newOrdered(c, current, m, func(name string, t config.Terms) error {
+			<-complete
+			return in.provisioner.CheckTerms(name, t)
+		}); err != nil {
+			return nil, errors.Join(err, in.journal.Close())
+		}
+		claims = current.ordered
+	}
 	in.records = journal.New(in.journal)
 	in.provisioner = provisioner.New(provisioner.Config{
-		Backends: backends, Terms: current.terms, Journal: in.records, Writer: in.journal, Recorder: m,
+		Backends: backends, Terms: current.terms, Journal: in.records, Writer: in.journal, Claims: claims, Recorder: m,
 	})
 	close(complete)
+	if current.ordered != nil {
+		if err := current.ordered.Follow(ctx); err != nil { // what the configuration lists goes on
+			klog.FromContext(ctx).Error(err, "The contracts that are ordered in the cluster are not known")
+		}
+	}
 	return in, nil
+}
+
+// newOrdered returns the contracts that are ordered in the cluster; no call is made.
+func newOrdered(c *config.Config, current *live, m *metrics.Metrics, check func(string, config.Terms) error) (*contracts.Contracts, error) {
+	at, err := kube.Connect(c.Journal.Secrets.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	var backends []string
+	for _, b := range c.Backends {
+		backends = append(backends, b.Name)
+	}
+	return contracts.New(contracts.Config{
+		At: at, Driver: c.Driver.Name, Backends: backends, Check: check, ChangesPerSecond: c.Objects.ChangesPerSecond, Called: m.ObjectCall,
+		Listed: func(name string) bool { _, ok := current.current.Load().Listed(name); return ok },
+	})
 }
 
 // close waits for what is still done after the last call was answered.

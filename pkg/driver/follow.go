@@ -5,19 +5,25 @@ import (
 	"context"
 	"os"
 	"reflect"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contracts"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
 )
 
-// live is the configuration as it is now. Terms of contracts are the part that
-// changes while the driver runs; what the parts are built from does not.
-type live struct{ current atomic.Pointer[config.Config] }
+// live is the configuration as it is now, with the contracts that are ordered in the
+// cluster. Terms of contracts are the part that changes while the driver runs; what
+// the parts are built from does not.
+type live struct {
+	current atomic.Pointer[config.Config]
+	ordered *contracts.Contracts // nil if the configuration does not ask for them
+}
 
 func newLive(c *config.Config) *live {
 	l := &live{}
@@ -25,12 +31,40 @@ func newLive(c *config.Config) *live {
 	return l
 }
 
-func (l *live) terms(contract string) (config.Terms, bool) { return l.current.Load().Terms(contract) }
+// terms are those of the configuration, or of an order. What has the form of an
+// ordered contract's name cannot be had on demand.
+func (l *live) terms(contract string) (config.Terms, bool) {
+	c := l.current.Load()
+	if l.ordered == nil {
+		return c.Terms(contract)
+	}
+	if terms, ok := l.ordered.Terms(contract); ok {
+		return terms, true
+	}
+	if contracts.Reserved(contract) {
+		return c.Listed(contract)
+	}
+	return c.Terms(contract)
+}
+
+// all is the configuration as if it listed the contracts that are ordered.
+func (l *live) all() *config.Config {
+	c := l.current.Load()
+	if l.ordered == nil {
+		return c
+	}
+	out := *c
+	out.Contracts = slices.Concat(c.Contracts, l.ordered.All())
+	return &out
+}
 
 func (l *live) drift() config.Drift { return l.current.Load().Drift }
 
 func (l *live) driftMode(contract string) config.DriftMode {
-	return l.current.Load().DriftMode(contract)
+	if terms, ok := l.terms(contract); ok && terms.Drift != "" {
+		return terms.Drift
+	}
+	return l.current.Load().Drift.Mode
 }
 
 // lookAgain is how often the file is read. It is polled, because a ConfigMap

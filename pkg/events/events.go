@@ -30,6 +30,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/kube/objects"
 )
 
 const (
@@ -85,10 +86,10 @@ func New(at *rest.Config, driver string, called func(call string, err error)) (*
 		return c
 	}
 	for _, version := range []string{"v1alpha1", "v1alpha2"} {
-		group := schema.GroupVersion{Group: "objectstorage.k8s.io", Version: version}
+		group := schema.GroupVersion{Group: objects.Group, Version: version}
 		t.objects[version] = versioned{
-			buckets:  client(kube.Resource{Version: group, Name: "buckets", Kind: "Bucket", Verbs: "get", Types: []runtime.Object{&Bucket{}}}),
-			accesses: client(kube.Resource{Version: group, Name: "bucketaccesses", Kind: "BucketAccess", Verbs: "list", Types: []runtime.Object{&BucketAccessList{}}}),
+			buckets:  client(kube.Resource{Version: group, Name: "buckets", Kind: "Bucket", Verbs: "get", Types: []runtime.Object{&objects.Bucket{}}}),
+			accesses: client(kube.Resource{Version: group, Name: "bucketaccesses", Kind: "BucketAccess", Verbs: "list", Types: []runtime.Object{&objects.BucketAccessList{}}}),
 		}
 	}
 	t.events = client(kube.Resource{Version: corev1.SchemeGroupVersion, Name: "events", Kind: "Event", Verbs: "create", Types: []runtime.Object{&corev1.Event{}}})
@@ -171,18 +172,18 @@ func (t *Teller) Run(ctx context.Context) {
 // tell finds what a failure is about, and makes an Event on it.
 func (t *Teller) tell(ctx context.Context, f Failure) error {
 	at := t.objects[f.Version]
-	var bucket Bucket
+	var bucket objects.Bucket
 	err := at.buckets.Do(ctx, "get", &bucket, func(r *rest.Request) *rest.Request { return r.Name(f.Bucket) })
 	if err != nil {
 		return err
 	}
-	of := bucket.claim()
+	of := bucket.Claim()
 	if of.Namespace == "" || of.UID == "" || !strings.HasSuffix(f.Bucket, string(of.UID)) {
 		return nil // nobody's, or somebody wrote the Bucket by hand
 	}
 	of.APIVersion, of.Kind = "objectstorage.k8s.io/"+f.Version, "BucketClaim"
 	if f.Access != "" { // an access is in the namespace of its claim
-		var list BucketAccessList
+		var list objects.BucketAccessList
 		err := at.accesses.Do(ctx, "list", &list, func(r *rest.Request) *rest.Request {
 			return r.Namespace(of.Namespace).Param("limit", fmt.Sprint(accesses))
 		})

@@ -326,6 +326,21 @@ func (j *Journal) Usage(ctx context.Context, id cosi.ContractID) (buckets, keys 
 	return index.Count(Buckets, id.String()), index.Count(Accounts, id.String()), nil
 }
 
+// BucketsOf returns the names of up to limit buckets of a contract, in their order,
+// and how many there are.
+func (j *Journal) BucketsOf(ctx context.Context, id cosi.ContractID, limit int) (names []string, count int, err error) {
+	index, err := j.store.Index(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, e := range index.Dependents(contractKey(id)) {
+		if bucket, err := cosi.ParseBucketID(e.Key.ID); err == nil && len(names) < limit {
+			names = append(names, bucket.Bucket)
+		}
+	}
+	return names, index.Count(Buckets, id.String()), nil
+}
+
 // Walk returns the places of up to limit records that come after a place, of
 // which the zero Place is the first. None means that the walk has ended. What is
 // written or deleted during a walk may or may not be part of it.

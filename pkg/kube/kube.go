@@ -104,7 +104,7 @@ func NewClient(at *rest.Config, namespace string, r Resource, called func(call s
 
 var methods = map[string]string{
 	"get": http.MethodGet, "list": http.MethodGet, "watch": http.MethodGet,
-	"create": http.MethodPost, "update": http.MethodPut, "delete": http.MethodDelete,
+	"create": http.MethodPost, "update": http.MethodPut, "patch": http.MethodPatch, "delete": http.MethodDelete,
 }
 
 // Do makes one call, a verb of RBAC, and reads the answer into out, which may

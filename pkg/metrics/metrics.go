@@ -49,6 +49,7 @@ type Metrics struct {
 	leases   *prometheus.CounterVec
 	asked    *prometheus.CounterVec
 	events   *prometheus.CounterVec
+	objects  *prometheus.CounterVec
 }
 
 const namespace = "contract_cosi"
@@ -142,9 +143,13 @@ func New() *Metrics {
 			Namespace: namespace, Name: "event_calls_total",
 			Help: "Calls tried at the Kubernetes API server for Events on claims, by call and outcome.",
 		}, []string{"call", "outcome"}),
+		objects: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "object_calls_total",
+			Help: "Calls tried at the Kubernetes API server for contracts that are ordered in the cluster, by call and outcome.",
+		}, []string{"call", "outcome"}),
 	}
 	m.registry.MustRegister(m.build, m.up, m.ready, m.use, m.rpcs, m.panics, m.backend, m.requests, m.journal, m.calls, m.repairs, m.changes, m.reloads, m.looks,
-		m.findings, m.pass, m.interval, m.rotates, m.leases, m.asked, m.events, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		m.findings, m.pass, m.interval, m.rotates, m.leases, m.asked, m.events, m.objects, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for vec, values := range map[*prometheus.CounterVec][][]string{
 		m.journal: {{"create", "ok"}, {"update", "ok"}, {"delete", "ok"}},
 		m.changes: {{string(site.Signed)}, {string(site.Converged)}, {string(site.Cancelled)}, {string(site.Kept)}},
@@ -217,6 +222,11 @@ func (m *Metrics) LeaseCall(call string, err error) {
 // EventCall records a call tried for an Event.
 func (m *Metrics) EventCall(call string, err error) {
 	m.events.WithLabelValues(call, outcome(err)).Inc()
+}
+
+// ObjectCall records a call tried for contracts that are ordered in the cluster.
+func (m *Metrics) ObjectCall(call string, err error) {
+	m.objects.WithLabelValues(call, outcome(err)).Inc()
 }
 
 // RPC records one call.

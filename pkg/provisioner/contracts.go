@@ -74,6 +74,44 @@ func (p *Provisioner) converge(ctx context.Context, id cosi.ContractID, terms co
 	return p.sites.Converge(ctx, id, terms)
 }
 
+// Sign signs a contract that was ordered, before there is a bucket, and brings it to
+// its terms; see [site.Sites.Sign].
+func (p *Provisioner) Sign(ctx context.Context, id cosi.ContractID, terms config.Terms) (contract.Contract, error) {
+	ctx, call, err := p.beginIdle(ctx, lock.Shared("contract", id))
+	if err != nil {
+		return contract.Contract{}, err
+	}
+	defer call.end()
+	return p.sites.Sign(ctx, id, terms)
+}
+
+// Cancel cancels a contract whose order was withdrawn: FailedPrecondition while the
+// driver has buckets under it. One that the journal has lost is found again first.
+func (p *Provisioner) Cancel(ctx context.Context, id cosi.ContractID) error {
+	ctx, call, err := p.beginIdle(ctx, lock.Exclusive("contract", id))
+	if err != nil {
+		return err
+	}
+	defer call.end()
+	buckets, _, err := p.journal.Usage(ctx, id)
+	if err != nil {
+		return err
+	}
+	if buckets > 0 {
+		return fault.New(fault.FailedPrecondition, "contract %s has %d buckets; delete their BucketClaims", id, buckets)
+	}
+	if err := p.sites.Record(ctx, id); err != nil {
+		return absentIsNil(err)
+	}
+	return p.sites.Cancel(ctx, id)
+}
+
+// Buckets are the names of up to limit buckets that the driver has made under a
+// contract, and how many there are.
+func (p *Provisioner) Buckets(ctx context.Context, id cosi.ContractID, limit int) (names []string, count int, err error) {
+	return p.journal.BucketsOf(ctx, id, limit)
+}
+
 // DescribeContract reads a contract, with the terms in which it is not as the
 // configuration says. NotFound if there is none of this driver's.
 func (p *Provisioner) DescribeContract(ctx context.Context, id cosi.ContractID) (contract.Contract, []string, error) {

@@ -86,6 +86,9 @@ func (p *Provisioner) createBucket(ctx context.Context, id cosi.BucketID, class 
 	if !fault.Is(err, fault.NotFound) {
 		return Bucket{}, err
 	}
+	if err := p.claimed(ctx, id, terms); err != nil {
+		return Bucket{}, err
+	}
 	spec := class.effective
 	release, err := p.guardBucket(ctx, id, terms, class, spec.Region)
 	if err != nil {
@@ -120,6 +123,22 @@ func (p *Provisioner) createBucket(ctx context.Context, id cosi.BucketID, class 
 	p.alive.add(bucketKey(id))
 	klog.FromContext(ctx).V(4).Info("Bucket created", "bucket", id)
 	return Bucket{ID: id, Endpoint: at}, nil
+}
+
+// claimed refuses a bucket whose claim is in another namespace than the one that the
+// contract is for.
+func (p *Provisioner) claimed(ctx context.Context, id cosi.BucketID, terms config.Terms) error {
+	if terms.Namespace == "" {
+		return nil
+	}
+	namespace, err := p.claims.Namespace(ctx, id.Bucket)
+	if err != nil {
+		return fault.In(err, "bucket %s", id)
+	}
+	if namespace != terms.Namespace {
+		return fault.New(fault.FailedPrecondition, "bucket %s is claimed in namespace %s, and contract %s is for namespace %s alone; use a class of a Contract in the claim's own namespace", id, namespace, terms.Listed, terms.Namespace)
+	}
+	return nil
 }
 
 // withLimit adds to a refusal of one bucket more how many there are, and may be

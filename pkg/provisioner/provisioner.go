@@ -39,6 +39,13 @@ type Writer interface {
 	EnterIdle(ctx context.Context) (_ context.Context, leave func(), err error)
 }
 
+// Claims knows what buckets were claimed for.
+type Claims interface {
+	// Namespace is that of the claim for which a bucket of this name is to be made.
+	// Unavailable if it is not known yet.
+	Namespace(ctx context.Context, bucket string) (string, error)
+}
+
 // alone is the Writer of a process that has its journal to itself.
 type alone struct{}
 
@@ -58,6 +65,8 @@ type Config struct {
 	Journal *journal.Journal
 	// Writer admits calls; nil if no other process can have the journal.
 	Writer Writer
+	// Claims is asked where terms are for one namespace; nil if there are no such terms.
+	Claims Claims
 	// Recorder hears what happens beside the answers to calls.
 	Recorder site.Recorder
 }
@@ -68,6 +77,7 @@ type Provisioner struct {
 	terms      func(contract string) (config.Terms, bool)
 	journal    *journal.Journal
 	writer     Writer
+	claims     Claims
 	recorder   site.Recorder
 	sites      *site.Sites
 	locks      lock.Names
@@ -82,7 +92,7 @@ func New(c Config) *Provisioner {
 		c.Writer = alone{}
 	}
 	return &Provisioner{
-		backends: c.Backends, terms: c.Terms, journal: c.Journal, writer: c.Writer, recorder: c.Recorder,
+		backends: c.Backends, terms: c.Terms, journal: c.Journal, writer: c.Writer, claims: c.Claims, recorder: c.Recorder,
 		sites: site.New(site.Config{Backends: c.Backends, Journal: c.Journal, Recorder: c.Recorder}),
 	}
 }

@@ -5,6 +5,7 @@
 package site
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -254,6 +255,23 @@ func (s *Sites) through(ctx context.Context, id cosi.ContractID, open func() (*S
 	return open()
 }
 
+// Record sees to it that a contract of this driver's has a record, so that it can be
+// cancelled: NotFound if there is no such contract.
+func (s *Sites) Record(ctx context.Context, id cosi.ContractID) error {
+	backend, err := s.At(id)
+	if err != nil {
+		return err
+	}
+	if _, err := s.Journal.Contract(ctx, id); !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	if _, err := backend.Signed(ctx, id.Contract); err != nil {
+		return err
+	}
+	_, err = s.intend(ctx, id)
+	return err
+}
+
 // intend writes a contract's record, with the proposal for its own key.
 func (s *Sites) intend(ctx context.Context, id cosi.ContractID) (*journal.Contract, error) {
 	record := &journal.Contract{ID: id, KeyState: journal.KeyState{Phase: journal.Intent, Proposed: keys.Propose()}}
@@ -417,8 +435,8 @@ func (s *Sites) explain(ctx context.Context, site *Site, refusal error) (again b
 	return true, fault.Wrap(fault.Unavailable, refusal, "the storage no longer knows the key of contract %s; the call is retried with a new one", site.ID)
 }
 
-// Converge brings a contract to its terms, again if this process has done so
-// before, if the driver has signed it and it is still there.
+// Converge is [Sites.Sign] for a contract that the driver has signed before and that
+// is still there: NotFound otherwise.
 func (s *Sites) Converge(ctx context.Context, id cosi.ContractID, terms config.Terms) error {
 	backend, err := s.At(id)
 	if err != nil {
@@ -427,16 +445,54 @@ func (s *Sites) Converge(ctx context.Context, id cosi.ContractID, terms config.T
 	if _, err := s.Journal.Contract(ctx, id); err != nil {
 		return err
 	}
-	_, differing, err := backend.CompareContract(ctx, Spec(id, terms))
+	have, differing, err := backend.CompareContract(ctx, Spec(id, terms))
 	if err != nil {
 		return err
 	}
+	_, err = s.bring(ctx, backend, id, terms, have, differing)
+	return err
+}
+
+// Sign brings a contract to its terms, also if this process has done so before, and
+// signs it if there is none. It returns what the service says of the contract, as
+// far as it has answered, also where the contract cannot be used: a suspended one is
+// FailedPrecondition, one that is not active yet Pending.
+func (s *Sites) Sign(ctx context.Context, id cosi.ContractID, terms config.Terms) (contract.Contract, error) {
+	backend, err := s.At(id)
+	if err != nil {
+		return contract.Contract{}, err
+	}
+	have, differing, err := backend.CompareContract(ctx, Spec(id, terms))
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return have, err
+	}
+	if fault.Is(err, fault.NotFound) {
+		if used, err := s.Journal.InUse(ctx, id); err != nil || used {
+			return contract.Contract{}, cmp.Or(err, gone(id))
+		}
+		have = contract.Contract{}
+	}
+	return s.bring(ctx, backend, id, terms, have, differing)
+}
+
+// bring brings a contract to its terms that was found as the service has it, the zero
+// Contract if it has none. Nothing is asked of a service that says it is as it should
+// be.
+func (s *Sites) bring(ctx context.Context, backend Backend, id cosi.ContractID, terms config.Terms, have contract.Contract, differing []string) (contract.Contract, error) {
 	// A call that is opening the contract now asks for it as it is.
 	unlock, err := s.opening.Acquire(ctx, lock.Exclusive("contract", id))
 	if err != nil {
-		return err
+		return have, err
 	}
 	defer unlock()
+	record, err := s.Journal.Contract(ctx, id)
+	if err == nil && record.Phase == journal.Done && have.Name != "" && len(differing) == 0 && backend.Compares() && terms.Suspend == (have.State == contract.StateSuspended) {
+		s.mu.Lock()
+		s.ensured[id] = true
+		s.mu.Unlock()
+		_, err = s.enter(ctx, backend, record, have)
+		return have, err
+	}
 	s.mu.Lock()
 	delete(s.ensured, id)
 	delete(s.open, id)
@@ -445,10 +501,17 @@ func (s *Sites) Converge(ctx context.Context, id cosi.ContractID, terms config.T
 	s.mu.Lock()
 	ensured := s.ensured[id]
 	s.mu.Unlock()
-	if ensured && len(differing) > 0 { // also where it cannot be used, because it is suspended now
+	if !ensured {
+		return have, err
+	}
+	if len(differing) > 0 { // also where it cannot be used, because it is suspended now
 		s.changed(ctx, id, Converged, "Contract brought to its terms", "changed", differing)
 	}
-	return err
+	now, lookErr := backend.Signed(ctx, id.Contract)
+	if err == nil {
+		err = lookErr
+	}
+	return now, err
 }
 
 // Cancel cancels a contract under which the driver has nothing any more. The

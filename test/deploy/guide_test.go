@@ -28,6 +28,8 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 
+	contractsv1alpha1 "github.com/contract-cosi/contract-cosi-driver/pkg/apis/v1alpha1"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contracts"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 )
 
@@ -156,6 +158,9 @@ var kinds = map[string]func() any{
 	"rbac.authorization.k8s.io/v1 RoleBinding": func() any { return &rbacv1.RoleBinding{} },
 	"apps/v1 Deployment":                       func() any { return &appsv1.Deployment{} },
 
+	"contract-cosi.github.io/v1alpha1 ContractClass": func() any { return &contractsv1alpha1.ContractClass{} },
+	"contract-cosi.github.io/v1alpha1 Contract":      func() any { return &contractsv1alpha1.Contract{} },
+
 	"objectstorage.k8s.io/v1alpha1 BucketClass":       func() any { return &cosiv1alpha1.BucketClass{} },
 	"objectstorage.k8s.io/v1alpha1 BucketAccessClass": func() any { return &cosiv1alpha1.BucketAccessClass{} },
 	"objectstorage.k8s.io/v1alpha1 Bucket":            func() any { return &cosiv1alpha1.Bucket{} },
@@ -216,10 +221,10 @@ func TestExamples(t *testing.T) {
 	}
 	there := map[string]bool{}
 	labels := map[string]map[string]string{}
-	contracts := map[string]string{}
+	named := map[string]string{}
 	for _, e := range objects {
 		if e.Kind == "BucketClass" {
-			contracts[e.Metadata.Name] = e.Parameters["contract"] + e.Spec.Parameters["contract"]
+			named[e.Metadata.Name] = e.Parameters["contract"] + e.Spec.Parameters["contract"]
 		}
 		there[e.version()+" "+e.Kind+" "+e.Metadata.Name] = true
 		if e.Kind == "Namespace" {
@@ -250,11 +255,11 @@ func TestExamples(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		for kind, ref := range map[string]string{"BucketClass": s.BucketClassName, "BucketAccessClass": s.BucketAccessClassName, "Bucket": s.ExistingBucketName} {
-			if ref != "" && !there[e.version()+" "+kind+" "+ref] {
+			if ref != "" && !contracts.Reserved(ref) && !there[e.version()+" "+kind+" "+ref] {
 				t.Errorf("%s names %s %s, which is not there", name, kind, ref)
 			}
 		}
-		if c := s.BucketClassName; e.Kind == "BucketClaim" && c != "" && labels[e.Metadata.Namespace][driverName+"/"+c] != contracts[c] {
+		if c := s.BucketClassName; e.Kind == "BucketClaim" && c != "" && !contracts.Reserved(c) && labels[e.Metadata.Namespace][driverName+"/"+c] != named[c] {
 			t.Errorf("%s: namespace %s is not allowed class %s", name, e.Metadata.Namespace, c)
 		}
 	}
@@ -495,7 +500,7 @@ func TestCommands(t *testing.T) {
 					t.Errorf("%s: %v", line, err)
 				}
 			case "--namespace", "-n":
-				if n := words[i+1]; n != namespace && n != journalNamespace && n != "first" && n != "blue" && n != "NAMESPACE" {
+				if n := words[i+1]; n != namespace && n != journalNamespace && n != "first" && n != "blue" && n != "green" && n != "NAMESPACE" {
 					t.Errorf("%s: namespace %s", line, n)
 				}
 			}

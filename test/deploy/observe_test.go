@@ -83,3 +83,34 @@ func TestEvents(t *testing.T) {
 		t.Errorf("without an API server: %v", err)
 	}
 }
+
+// With contracts the driver is told to follow what is ordered, and may do what that
+// takes: nothing on Secrets, and no more than reading of what is not its own.
+func TestContracts(t *testing.T) {
+	t.Parallel()
+	for _, on := range []bool{false, true} {
+		files, err := render(t, with(minimal(), "contracts.enabled", on))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Contains(files["config.yaml"], "objects: {}"); told != on {
+			t.Errorf("contracts.enabled: %v, the configuration says so: %v", on, told)
+		}
+		if (files["contracts.yaml"] != "") != on {
+			t.Errorf("contracts.enabled: %v, and the rights are\n%s", on, files["contracts.yaml"])
+		}
+		if !on {
+			continue
+		}
+		for _, p := range permissions(t, files["contracts.yaml"]) {
+			own := strings.Contains(p.resource, "contract-cosi.github.io") || strings.Contains(p.resource, "classes (objectstorage") || p.resource == "events"
+			if !own && !slices.Contains([]string{"get", "list", "watch"}, p.verb) || strings.Contains(p.resource, "secrets") {
+				t.Errorf("the driver may %s %s", p.verb, p.resource)
+			}
+		}
+	}
+	v := with(with(with(minimal(), "contracts.enabled", true), "journal.persistentVolumeClaim", "x"), "replicas", 1)
+	if _, err := render(t, v); err == nil || !strings.Contains(err.Error(), "contracts.enabled goes with a journal in Secrets") {
+		t.Errorf("without an API server: %v", err)
+	}
+}

@@ -37,6 +37,11 @@ var scenarios = []struct {
 	{"manifests of the evaluation", installed("evaluation", "v1alpha1")},
 	{"claim, access, Secret, two S3 clients", useTheSecret},
 	{"every manifest of the guide", theGuide},
+	{"a contract ordered with kubectl", ordered},
+	{"orders that are refused", refusedOrders},
+	{"orders in trouble", ordersInTrouble},
+	{"a contract taken over by an order", takenOver},
+	{"1000 contracts ordered", thousandOrders},
 	{"delete the access first", accessFirst},
 	{"delete the claim first", claimFirst},
 	{"delete both together", together},
@@ -121,7 +126,7 @@ func useTheSecret(s *scenario) {
 // theGuide applies what the guide shows, and uses what comes of it.
 func theGuide(s *scenario) {
 	tenants := map[string]*tenant{}
-	for _, name := range []string{"first", "blue"} {
+	for _, name := range []string{"first", "blue", "green"} {
 		tenants[name] = &tenant{s, name, map[string]credentials{}, map[types.UID]state{}}
 	}
 	blue := tenants["blue"]
@@ -156,6 +161,7 @@ func theGuide(s *scenario) {
 	}
 	s.must(tenants["first"].secret("photos").works(s.ctx))
 	s.must(blue.secret("archive").works(s.ctx))
+	s.must(tenants["green"].secret("photos").works(s.ctx))
 	writer, reader := blue.secret("photos"), blue.secret("photos-reader")
 	s.must(put(s.ctx, writer.client(), writer.Bucket, "photo"))
 	s.must(get(s.ctx, reader.client(), reader.Bucket, "photo"))
@@ -170,6 +176,8 @@ func theGuide(s *scenario) {
 		n.deleteAll()
 		n.vanish()
 	}
+	_, err = s.kubectl(s.ctx, "", "-n", "green", "delete", "contract", "media")
+	s.must(err)
 }
 
 func accessFirst(s *scenario) {

@@ -89,12 +89,17 @@ func (w *world) start(kubeBin string) (err error) {
 	if err := w.apply(w.ctx, "-f", controllerRBAC); err != nil {
 		return err
 	}
-	rights, err := eventRights()
-	if err != nil {
+	if err := w.apply(w.ctx, "-f", filepath.Join(deployDir, "crds")); err != nil {
 		return err
 	}
-	if _, err := w.kubectl(w.ctx, rights, "apply", "--validate=strict", "-f", "-"); err != nil {
-		return err
+	for _, option := range []string{"events", "contracts"} {
+		rights, err := rightsOf(option)
+		if err != nil {
+			return err
+		}
+		if _, err := w.kubectl(w.ctx, rights, "apply", "--validate=strict", "-f", "-"); err != nil {
+			return err
+		}
 	}
 	for _, a := range []struct{ namespace, name string }{
 		{driverNamespace, driverAccount}, {driverNamespace, sidecarAccount}, {controllerNamespace, controllerAccount},
@@ -112,13 +117,13 @@ func (w *world) start(kubeBin string) (err error) {
 	return errors.Join(w.startCOSI("controller", fast), w.startCOSI("sidecar", fast))
 }
 
-// eventRights are what the chart gives the driver with events.enabled, which is
-// off in the manifests.
-func eventRights() (string, error) {
-	text, err := os.ReadFile(filepath.Join(deployDir, "chart", "templates", "events.yaml"))
+// rightsOf are what the chart gives the driver with an option that is off in the
+// manifests: events or contracts.
+func rightsOf(option string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(deployDir, "chart", "templates", option+".yaml"))
 	return strings.NewReplacer(
 		`{{ include "contract-cosi-driver.name" . }}`, release, `{{- include "contract-cosi-driver.labels" . | nindent 4 }}`, "{}",
-		"{{ .Release.Namespace }}", driverNamespace, "{{- if .Values.events.enabled }}", "", "{{- end }}", "",
+		"{{ .Release.Namespace }}", driverNamespace, "{{- if .Values."+option+".enabled }}", "", "{{- end }}", "",
 	).Replace(string(text)), err
 }
 
@@ -167,6 +172,7 @@ backends:
   type: contractapi
   contractapi: {url: "%s", tokenFile: %s}
 onDemand: {backend: main, onLastBucket: cancel, adoptBuckets: true}
+objects: {}
 `, driverName, journalNamespace, w.accounts[driverAccount], w.contractd.API, w.contractd.TokenFile)
 }
 

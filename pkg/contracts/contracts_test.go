@@ -1,0 +1,133 @@
+package contracts
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/apis/v1alpha1"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+)
+
+// cluster is Contracts with the objects of a cluster, and no API server.
+type cluster struct {
+	*Contracts
+	t      *testing.T
+	listed map[string]bool
+	unmet  error
+}
+
+func newCluster(t *testing.T) *cluster {
+	out := &cluster{t: t, listed: map[string]bool{}}
+	c, err := New(Config{
+		At: &rest.Config{Host: "http://127.0.0.1:1"}, Driver: "driver.example.com", Backends: []string{"main"}, ChangesPerSecond: 1000,
+		Listed: func(name string) bool { return out.listed[name] },
+		Check:  func(string, config.Terms) error { return out.unmet },
+		Called: func(string, error) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.Contracts = c
+	t.Cleanup(c.queue.ShutDown)
+	out.add(c.namespaces, namespaced("blue", "uid-blue", "blue"))
+	out.add(c.namespaces, namespaced("azure", "uid-azure", "blue"))
+	out.add(c.classes, offered())
+	return out
+}
+
+func (c *cluster) add(to cache.SharedIndexInformer, o any) {
+	c.t.Helper()
+	if err := to.GetStore().Add(o); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// order adds a Contract that was made so long ago.
+func (c *cluster) orderIn(namespace string, age time.Duration) string {
+	c.t.Helper()
+	obj := &v1alpha1.Contract{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "media", CreationTimestamp: metav1.NewTime(time.Unix(1e9, 0).Add(-age))},
+		Spec:       v1alpha1.ContractSpec{ClassName: "standard"},
+	}
+	c.add(c.contracts, obj)
+	c.contractChanged(keyOf(obj))
+	return keyOf(obj)
+}
+
+// A contract has one source: the configuration before an order, and of two orders the
+// older one. What frees a name gives it to the next.
+func TestWhoseAContractIs(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	class := offered()
+	class.Spec.Existing = []v1alpha1.ExistingContract{{Namespace: "blue", Name: "media", Contract: "old"}}
+	c.add(c.classes, class)
+	blue := c.orderIn("blue", time.Hour)
+	if terms, ok := c.Terms("old"); !ok || terms.Namespace != "blue" {
+		t.Errorf("the terms are %+v, %v", terms, ok)
+	}
+	c.listed["old"] = true
+	if o := c.order(blue); o.reason != nameTaken {
+		t.Errorf("beside the configuration: %+v", o)
+	}
+	if _, ok := c.Terms("old"); ok || len(c.All()) > 0 {
+		t.Error("the contract has two sources")
+	}
+	delete(c.listed, "old")
+
+	// Another class gives the same contract to another namespace.
+	other := offered()
+	other.Name, other.Spec.Existing = "other", []v1alpha1.ExistingContract{{Namespace: "azure", Name: "media", Contract: "old"}}
+	c.add(c.classes, other)
+	obj := &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Namespace: "azure", Name: "media", CreationTimestamp: metav1.NewTime(time.Unix(1e9, 0))}, Spec: v1alpha1.ContractSpec{ClassName: "other"}}
+	c.add(c.contracts, obj)
+	c.contractChanged(keyOf(obj))
+	if o := c.order(keyOf(obj)); o.reason != nameTaken {
+		t.Errorf("the younger one: %+v", o)
+	}
+	if terms, ok := c.Terms("old"); !ok || terms.Namespace != "blue" || len(c.All()) != 1 {
+		t.Errorf("the terms are %+v, %v", terms, ok)
+	}
+	if err := c.contracts.GetStore().Delete(get[*v1alpha1.Contract](c.contracts, blue)); err != nil {
+		t.Fatal(err)
+	}
+	c.contractChanged(blue)
+	if terms, ok := c.Terms("old"); !ok || terms.Namespace != "azure" {
+		t.Errorf("after the older one is gone: %+v, %v", terms, ok)
+	}
+	c.unmet = errors.New("it has no plan")
+	if o := c.order(keyOf(obj)); o.reason != termsNotPossible {
+		t.Errorf("terms that the backend cannot meet: %+v", o)
+	}
+}
+
+// A changed class changes the terms of its contracts at once, and a namespace that
+// loses its label the acceptance.
+func TestOrdersFollow(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	key := c.orderIn("blue", 0)
+	name := c.order(key).id.Contract
+	class := offered()
+	class.Spec.Quota.MaxBuckets = number(6)
+	c.add(c.classes, class)
+	c.classChanged("standard")
+	if terms, ok := c.Terms(name); !ok || *terms.Quota.MaxBuckets != 6 {
+		t.Errorf("after a change of the class: %+v, %v", terms, ok)
+	}
+	c.add(c.namespaces, namespaced("blue", "uid-blue", "red"))
+	c.namespaceChanged("blue")
+	if _, ok := c.Terms(name); ok {
+		t.Error("a namespace that may not order has terms")
+	}
+	c.add(c.namespaces, namespaced("blue", "uid-again", "blue"))
+	c.namespaceChanged("blue")
+	if _, ok := c.Terms(name); ok {
+		t.Error("a namespace that was made again has the contract of the one before")
+	}
+}

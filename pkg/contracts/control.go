@@ -1,0 +1,480 @@
+package contracts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/apis/v1alpha1"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+)
+
+// finalizer keeps a Contract until what was made for it is gone.
+const finalizer = "contract-cosi.github.io/contract"
+
+// control is the part of Contracts that changes things.
+type control struct {
+	*Contracts
+	provisioner Provisioner
+	writer      Writer
+	begin       func(cache.SharedIndexInformer) // runs one as long as the control
+}
+
+// Run brings contracts to their orders until ctx ends, while this process may change
+// things.
+func (c *Contracts) Run(ctx context.Context, p Provisioner, w Writer) {
+	k := &control{Contracts: c, provisioner: p, writer: w, begin: func(i cache.SharedIndexInformer) { go i.RunWithContext(ctx) }}
+	defer c.queue.ShutDown()
+	if !cache.WaitForCacheSync(ctx.Done(), c.synced...) {
+		return
+	}
+	go func() {
+		<-ctx.Done()
+		c.queue.ShutDown()
+	}()
+	var working sync.WaitGroup
+	for range workers {
+		working.Go(func() {
+			for k.next(ctx) {
+			}
+		})
+	}
+	working.Wait()
+}
+
+// next does one piece of work. False if there will be none.
+func (k *control) next(ctx context.Context) bool {
+	item, end := k.queue.Get()
+	if end {
+		return false
+	}
+	defer k.queue.Done(item)
+	again, err := k.try(ctx, item)
+	switch {
+	case err == nil:
+		k.queue.Forget(item)
+		if again > 0 {
+			k.queue.AddAfter(item, again)
+		}
+	case again > 0: // the service says when
+		k.queue.AddAfter(item, again)
+	default:
+		klog.FromContext(ctx).V(2).Info("It is tried again", "contract", item.contract, "class", item.class, "reason", err)
+		k.queue.AddRateLimited(item)
+	}
+	return true
+}
+
+// try does the work. A defect that one object brings to light is no reason to serve
+// none.
+func (k *control) try(ctx context.Context, item work) (again time.Duration, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fault.New(fault.Internal, "a defect of the driver: %v", r)
+			klog.FromContext(ctx).Error(err, "A defect was met; please report it", "contract", item.contract, "class", item.class, "stack", string(debug.Stack()))
+		}
+	}()
+	return k.do(ctx, item)
+}
+
+func (k *control) do(ctx context.Context, item work) (again time.Duration, err error) {
+	ctx, leave, err := k.writer.EnterIdle(ctx)
+	if err != nil {
+		return idleAgain, nil // another process does it; or this one when it has the right again
+	}
+	defer leave()
+	if item.contract == "" {
+		return k.class(ctx, item.class)
+	}
+	obj := get[*v1alpha1.Contract](k.contracts, item.contract)
+	if obj == nil {
+		return 0, k.sweep(ctx, item.contract)
+	}
+	again, err = k.contract(ctx, obj)
+	k.mu.Lock()
+	k.looked[item.contract] = true
+	k.mu.Unlock()
+	k.queue.AddAfter(work{class: obj.Spec.ClassName}, time.Second)
+	return again, err
+}
+
+// contract brings one contract to its order.
+func (k *control) contract(ctx context.Context, obj *v1alpha1.Contract) (again time.Duration, err error) {
+	o := k.order(keyOf(obj))
+	if o.reason == notKnown {
+		return time.Second, nil
+	}
+	status := obj.Status.DeepCopy()
+	status.ObservedGeneration = obj.Generation
+	if obj.DeletionTimestamp != nil {
+		return k.release(ctx, obj, status, o)
+	}
+	if !o.accepted() {
+		set(obj, status, v1alpha1.Accepted, metav1.ConditionFalse, o.reason, o.message)
+		set(obj, status, v1alpha1.Ready, metav1.ConditionFalse, o.reason, o.message)
+		return 0, k.tell(ctx, obj, status)
+	}
+	set(obj, status, v1alpha1.Accepted, metav1.ConditionTrue, "Accepted", "the order is as its ContractClass allows")
+	status.Contract = o.id.Contract
+	if status.Quota = (&v1alpha1.Quota{MaxBuckets: o.terms.Quota.MaxBuckets, MaxKeys: o.terms.Quota.MaxKeys, MaxBytes: o.terms.Quota.MaxBytes, MaxObjects: o.terms.Quota.MaxObjects}); *status.Quota == (v1alpha1.Quota{}) {
+		status.Quota = nil
+	}
+	if err := k.hold(ctx, obj, true); err != nil {
+		return 0, err
+	}
+	again, signErr := k.sign(ctx, obj, status, o)
+	classErr := k.giveClasses(ctx, obj, status, o)
+	if signErr == nil && classErr != nil {
+		set(obj, status, v1alpha1.Ready, metav1.ConditionFalse, "ClassesMissing", "the contract is signed, and the classes to claim its buckets by cannot be made: "+classErr.Error())
+	}
+	if err := k.tell(ctx, obj, status); err != nil {
+		return 0, err
+	}
+	if err := errors.Join(signErr, classErr); err != nil {
+		return again, err
+	}
+	return lookAgain, nil
+}
+
+// sign signs a contract, or brings it to its terms if they have changed since this
+// process did so. Otherwise it only looks: what someone has changed by hand at the
+// service is told, and repaired if the class's drift says so.
+func (k *control) sign(ctx context.Context, obj *v1alpha1.Contract, status *v1alpha1.ContractStatus, o order) (again time.Duration, err error) {
+	key := keyOf(obj)
+	k.mu.Lock()
+	before, known := k.signed[key]
+	k.mu.Unlock()
+	var have contract.Contract
+	var differing []string
+	if known && reflect.DeepEqual(before, o.terms) {
+		have, differing, err = k.provisioner.DescribeContract(ctx, o.id)
+		if err == nil {
+			err = usable(have)
+		}
+	}
+	if !known || !reflect.DeepEqual(before, o.terms) || fault.Is(err, fault.NotFound) {
+		have, err = k.provisioner.Sign(ctx, o.id, o.terms)
+		differing = nil
+	}
+	if have.Name != "" {
+		status.State = string(have.State)
+		status.Endpoints = nil
+		for _, e := range have.Endpoints {
+			status.Endpoints = append(status.Endpoints, v1alpha1.Endpoint{Region: e.Region, URL: e.URL})
+		}
+	}
+	asOrdered := err == nil || have.State == contract.StateSuspended && o.terms.Suspend
+	k.mu.Lock()
+	if asOrdered {
+		k.signed[key] = o.terms
+	}
+	k.mu.Unlock()
+	if _, n, usedErr := k.provisioner.Buckets(ctx, o.id, 0); usedErr == nil {
+		status.Buckets = int64(n)
+	}
+	switch {
+	case asOrdered && len(differing) > 0:
+		set(obj, status, v1alpha1.InSync, metav1.ConditionFalse, "Changed", "the service has other terms ("+strings.Join(differing, ", ")+"), which someone has changed there; let drift of the ContractClass repair it, or change the Contract")
+	case asOrdered:
+		set(obj, status, v1alpha1.InSync, metav1.ConditionTrue, "AsOrdered", "the contract at the service is as ordered")
+	}
+	kind := fault.KindOf(err)
+	switch {
+	case err == nil:
+		if used, err := k.provisioner.Usage(ctx, o.id); err == nil {
+			status.Usage = &v1alpha1.Usage{Bytes: used.Bytes, Objects: used.Objects}
+			if *status.Usage == (v1alpha1.Usage{}) {
+				status.Usage = nil
+			}
+		}
+		set(obj, status, v1alpha1.Ready, metav1.ConditionTrue, "Active", "buckets can be claimed")
+		return 0, nil
+	case asOrdered:
+		set(obj, status, v1alpha1.Ready, metav1.ConditionFalse, "Suspended", "the contract is suspended by spec.suspend; set it to false to use the contract again")
+		return 0, nil
+	case kind == fault.Unavailable || kind == fault.RateLimited || kind == fault.Canceled:
+		// What was ready still is, as far as anyone knows.
+		set(obj, status, v1alpha1.InSync, metav1.ConditionUnknown, string(fault.Unavailable), err.Error())
+		if meta.FindStatusCondition(status.Conditions, v1alpha1.Ready) == nil {
+			set(obj, status, v1alpha1.Ready, metav1.ConditionFalse, string(fault.Unavailable), err.Error())
+		}
+	default:
+		if !asOrdered && have.State != contract.StateSuspended {
+			set(obj, status, v1alpha1.InSync, metav1.ConditionFalse, string(kind), err.Error())
+		}
+		set(obj, status, v1alpha1.Ready, metav1.ConditionFalse, string(kind), err.Error())
+	}
+	if f, ok := errors.AsType[*fault.Error](err); ok && f.Kind == fault.Pending {
+		return max(min(f.RetryAfter, time.Minute), waitAgain/5), err
+	}
+	return 0, err
+}
+
+// usable says why a contract that was only looked at takes no buckets.
+func usable(have contract.Contract) error {
+	switch have.State {
+	case contract.StateActive:
+		return nil
+	case contract.StatePending, contract.StateCancelling:
+		return fault.New(fault.Pending, "contract %s is %s at the service; it is looked at again", have.Name, strings.ToLower(string(have.State)))
+	}
+	return fault.New(fault.FailedPrecondition, "contract %s is %s at the service; ask the platform's operator", have.Name, strings.ToLower(string(have.State)))
+}
+
+// giveClasses makes the classes of a contract.
+func (k *control) giveClasses(ctx context.Context, obj *v1alpha1.Contract, status *v1alpha1.ContractStatus, o order) error {
+	at, err := k.cosi(ctx)
+	if err != nil {
+		return err
+	}
+	for kind, into := range map[int]*[]v1alpha1.ClassName{bucketClasses: &status.BucketClasses, accessClasses: &status.BucketAccessClasses} {
+		should, names := at.wanted(kind, k.Driver, keyOf(obj), o)
+		if err := at.bring(ctx, kind, keyOf(obj), should); err != nil {
+			return err
+		}
+		*into = names
+	}
+	return nil
+}
+
+// cosi returns COSI's objects, with the classes that are there.
+func (k *control) cosi(ctx context.Context) (*cosiObjects, error) {
+	at, err := k.made.at(ctx, k.Contracts)
+	if err != nil {
+		return nil, err
+	}
+	return at, at.follow(ctx, k)
+}
+
+// sweep takes away what was made for a Contract that is gone: someone has taken the
+// finalizer off. The contract at the service stays.
+func (k *control) sweep(ctx context.Context, key string) error {
+	k.mu.Lock()
+	delete(k.signed, key)
+	delete(k.looked, key)
+	k.mu.Unlock()
+	at, err := k.cosi(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(at.bring(ctx, bucketClasses, key, nil), at.bring(ctx, accessClasses, key, nil))
+}
+
+// namedBuckets is how many buckets a condition names.
+const namedBuckets = 5
+
+// release lets a Contract go: first nothing new can be claimed, then its buckets have
+// to be gone, then it is cancelled if it says so, and then nothing of it is left.
+func (k *control) release(ctx context.Context, obj *v1alpha1.Contract, status *v1alpha1.ContractStatus, o order) (time.Duration, error) {
+	if !slices.Contains(obj.Finalizers, finalizer) {
+		return 0, nil
+	}
+	wait := func(reason, text string) (time.Duration, error) {
+		set(obj, status, v1alpha1.Ready, metav1.ConditionFalse, reason, text)
+		return waitAgain, k.tell(ctx, obj, status)
+	}
+	at, err := k.cosi(ctx)
+	if err == nil {
+		err = at.bring(ctx, bucketClasses, keyOf(obj), nil)
+	}
+	if err != nil {
+		return wait("ClassesLeft", "the BucketClasses that were made for it cannot be deleted: "+err.Error())
+	}
+	if o.id.Contract == "" {
+		return wait(notKnown, o.message+"; what is under the contract is not known without; restore the ContractClass, or take the finalizer off this Contract to leave the contract as it is")
+	}
+	if reason, text := k.empty(ctx, obj, status, o); reason != "" {
+		return wait(reason, text)
+	}
+	if err := at.bring(ctx, accessClasses, keyOf(obj), nil); err != nil {
+		return wait("ClassesLeft", "the BucketAccessClasses that were made for it cannot be deleted: "+err.Error())
+	}
+	k.mu.Lock()
+	delete(k.signed, keyOf(obj))
+	k.mu.Unlock()
+	if err := k.hold(ctx, obj, false); err != nil {
+		return 0, err
+	}
+	what := "the contract stays at the service; a Contract of this name in this namespace takes it back"
+	if obj.Spec.ReclaimPolicy == v1alpha1.Delete {
+		what = "the contract was cancelled at the service"
+	}
+	k.event(ctx, obj, corev1.EventTypeNormal, "Released", what)
+	return 0, nil
+}
+
+// empty sees to it that nothing of a Contract is left at the service, or says why there
+// is. One whose name another has never had anything.
+func (k *control) empty(ctx context.Context, obj *v1alpha1.Contract, status *v1alpha1.ContractStatus, o order) (reason, text string) {
+	if o.reason == nameTaken {
+		return "", ""
+	}
+	names, n, err := k.provisioner.Buckets(ctx, o.id, namedBuckets)
+	if err != nil {
+		return notKnown, err.Error()
+	}
+	if status.Buckets = int64(n); n > 0 {
+		more := ""
+		if n > len(names) {
+			more = ", …"
+		}
+		return "HasBuckets", fmt.Sprintf("the contract has %d buckets (%s%s); delete their BucketClaims", n, strings.Join(names, ", "), more)
+	}
+	if obj.Spec.ReclaimPolicy != v1alpha1.Delete {
+		return "", ""
+	}
+	if err := k.provisioner.Cancel(ctx, o.id); err != nil {
+		return "NotCancelled", err.Error()
+	}
+	return "", ""
+}
+
+// hold puts the finalizer on a Contract or a ContractClass, or takes it off.
+func (k *control) hold(ctx context.Context, obj metav1.Object, on bool) error {
+	if slices.Contains(obj.GetFinalizers(), finalizer) == on {
+		return nil
+	}
+	finalizers := []string{}
+	if on {
+		finalizers = append(finalizers, finalizer)
+	}
+	err := k.apply(ctx, obj, "", map[string]any{"finalizers": finalizers}, nil)
+	if !on && gone(err) {
+		return nil
+	}
+	return err
+}
+
+// apply says a part of a Contract or a ContractClass: of its metadata, or the status.
+// The uid keeps it from making one that is gone.
+func (k *control) apply(ctx context.Context, obj metav1.Object, subresource string, metadata map[string]any, status any) error {
+	client, kind := k.clients.contracts, "Contract"
+	if _, ok := obj.(*v1alpha1.ContractClass); ok {
+		client, kind = k.clients.classes, "ContractClass"
+	}
+	all := map[string]any{"name": obj.GetName(), "uid": obj.GetUID()}
+	if obj.GetNamespace() != "" {
+		all["namespace"] = obj.GetNamespace()
+	}
+	maps.Copy(all, metadata)
+	body := map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": kind, "metadata": all}
+	if status != nil {
+		body["status"] = status
+	}
+	return fault.In(client.Apply(ctx, obj.GetNamespace(), obj.GetName(), subresource, body), "%s %s", kind, obj.GetName())
+}
+
+// gone reports that what was to be changed is not there any more, or that another one
+// has its name, which is looked at for itself.
+func gone(err error) bool { return fault.Is(err, fault.NotFound) || fault.Is(err, fault.Mismatch) }
+
+func set(obj *v1alpha1.Contract, status *v1alpha1.ContractStatus, what string, is metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: what, Status: is, Reason: reason, Message: clip(message, 1024), ObservedGeneration: obj.Generation})
+}
+
+func clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
+}
+
+// tell writes the status if it says something else than before, and makes an Event if
+// the Contract has become ready, or not ready for another reason.
+func (k *control) tell(ctx context.Context, obj *v1alpha1.Contract, status *v1alpha1.ContractStatus) error {
+	if equality.Semantic.DeepEqual(&obj.Status, status) {
+		return nil
+	}
+	err := k.apply(ctx, obj, "status", nil, status)
+	if gone(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	before, now := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.Ready), meta.FindStatusCondition(status.Conditions, v1alpha1.Ready)
+	if now != nil && (before == nil || before.Status != now.Status || before.Reason != now.Reason) {
+		kind := corev1.EventTypeWarning
+		if now.Status == metav1.ConditionTrue || now.Reason == "Suspended" || now.Reason == string(fault.Pending) {
+			kind = corev1.EventTypeNormal
+		}
+		k.event(ctx, obj, kind, now.Reason, now.Message)
+	}
+	return nil
+}
+
+// event is a courtesy: that there is none is no fault.
+func (k *control) event(ctx context.Context, obj *v1alpha1.Contract, kind, reason, message string) {
+	now := metav1.Now()
+	event := &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: obj.Namespace, GenerateName: "contract-cosi-driver-"},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: "Contract", Namespace: obj.Namespace, Name: obj.Name, UID: obj.UID, ResourceVersion: obj.ResourceVersion,
+		},
+		Type: kind, Reason: reason, Message: clip(message, 1024), Source: corev1.EventSource{Component: k.Driver}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}
+	err := k.clients.events.Do(ctx, "create", nil, func(r *rest.Request) *rest.Request { return r.Namespace(obj.Namespace).Body(event) })
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("A Contract's Event could not be made", "contract", keyOf(obj), "reason", err)
+	}
+}
+
+// class tells in a ContractClass's status how far its contracts have come.
+func (k *control) class(ctx context.Context, name string) (again time.Duration, err error) {
+	obj := get[*v1alpha1.ContractClass](k.classes, name)
+	if obj == nil {
+		return 0, nil
+	}
+	status := obj.Status.DeepCopy()
+	status.ObservedGeneration, status.Contracts, status.InSync = obj.Generation, 0, 0
+	for _, c := range each[*v1alpha1.Contract](k.contracts) {
+		if c.Spec.ClassName != name {
+			continue
+		}
+		key := keyOf(c)
+		o := k.order(key)
+		k.mu.Lock()
+		terms, signed := k.signed[key]
+		looked := k.looked[key]
+		k.mu.Unlock()
+		if !looked && c.Status.ObservedGeneration > 0 { // a process that has just started knows less than it has told before
+			return waitAgain, nil
+		}
+		status.Contracts++
+		if signed && o.accepted() && reflect.DeepEqual(terms, o.terms) {
+			status.InSync++
+		}
+	}
+	condition := metav1.Condition{Type: v1alpha1.Accepted, Status: metav1.ConditionTrue, Reason: "Accepted", Message: "contracts can be ordered", ObservedGeneration: obj.Generation}
+	if faults := check(obj, k.Backends); len(faults) > 0 {
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, "Faults", clip(strings.Join(faults, "; "), 1024)
+	}
+	meta.SetStatusCondition(&status.Conditions, condition)
+	if !equality.Semantic.DeepEqual(&obj.Status, status) {
+		err = k.apply(ctx, obj, "status", nil, status)
+	}
+	// A class stays while there are contracts of it: without it nobody knows where they are.
+	if held := status.Contracts > 0; err == nil && (held || obj.DeletionTimestamp != nil) && (!held || obj.DeletionTimestamp == nil) {
+		err = k.hold(ctx, obj, held)
+	}
+	if gone(err) {
+		err = nil
+	}
+	return 0, err
+}
