@@ -52,7 +52,7 @@ func TestTheLogSaysTheGenerationOnce(t *testing.T) {
 			told.heard(log, f)
 		}
 		var got []string
-		for _, line := range strings.Split(strings.TrimSpace(out.String()), "\n") {
+		for line := range strings.SplitSeq(strings.TrimSpace(out.String()), "\n") {
 			_, rest, _ := strings.Cut(line, `generation="`)
 			generation, _, _ := strings.Cut(rest, `"`)
 			got = append(got, generation)
