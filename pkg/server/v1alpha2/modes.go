@@ -72,10 +72,11 @@ func modesOf(b *cosipb.AccessedBucketB2) (mode cosi.AccessMode, metadata cosi.Me
 		{cosi.ObjectMetadata, b.GetObjectMetadataAccessMode(), &metadata.ObjectMetadata},
 		{cosi.BucketMetadata, b.GetBucketMetadataAccessMode(), &metadata.BucketMetadata},
 	} {
-		known := false
-		if *category.mode, known = threeModes[category.sent.GetMode()]; !known {
+		m, known := threeModes[category.sent.GetMode()]
+		if !known {
 			return "", metadata, fault.New(fault.InvalidArgument, "the access mode accessModes.%s is missing or unknown; set ReadWrite, ReadOnly or WriteOnly in the BucketAccess, or leave it out there", category.name)
 		}
+		*category.mode = m
 	}
 	return mode, metadata, nil
 }

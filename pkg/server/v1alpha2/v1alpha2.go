@@ -67,7 +67,8 @@ func (s *Server) Register(r *grpc.Server) {
 // method serves an RPC by a function that returns faults.
 func method[Req any](s *Server, full string, serve func(context.Context, *Req) (proto.Message, error)) grpc.MethodDesc {
 	handle := func(ctx context.Context, req any) (any, error) {
-		resp, err := serve(ctx, req.(*Req))
+		decoded, _ := req.(*Req) // as it was made below
+		resp, err := serve(ctx, decoded)
 		if err != nil {
 			return nil, s.codes[full].Status(err)
 		}
