@@ -17,7 +17,9 @@ COPY cmd/contract-cosi-driver cmd/contract-cosi-driver
 ARG TARGETOS
 ARG TARGETARCH
 ARG VERSION=dev
-RUN GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -ldflags "-s -w -buildid= -X main.release=${VERSION}" -o /out/contract-cosi-driver ./cmd/contract-cosi-driver
+# gRPC's page of traces, which no one can reach here, is made from a template, and with
+# templates the linker keeps every call of the SDKs: 40 MiB instead of 28.
+RUN GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -tags grpcnotrace -ldflags "-s -w -buildid= -X main.release=${VERSION}" -o /out/contract-cosi-driver ./cmd/contract-cosi-driver
 
 FROM build AS build-contractd
 WORKDIR /src/cmd/contractd

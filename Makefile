@@ -21,7 +21,7 @@ PROGRESS = awk '/[: ]/ {print; next} ++n % 40 == 0 {print "  " n " packages comp
 .PHONY: build
 build: ## build the driver, contractd and cosi-sanity into bin/
 	@echo "Building the driver (about a minute the first time) ..."
-	@CGO_ENABLED=0 $(GO) build -v -trimpath -o bin/ ./cmd/contract-cosi-driver 2>&1 | $(PROGRESS)
+	@CGO_ENABLED=0 $(GO) build -v -tags grpcnotrace -trimpath -o bin/ ./cmd/contract-cosi-driver 2>&1 | $(PROGRESS)
 	@cd cmd/cosi-sanity && CGO_ENABLED=0 $(GO) build -v -trimpath -o ../../bin/cosi-sanity . 2>&1 | $(PROGRESS)
 	@echo "Building contractd with its S3 server (about two minutes the first time) ..."
 	@cd cmd/contractd && CGO_ENABLED=0 $(GO) build -v -trimpath -o ../../bin/contractd . 2>&1 | $(PROGRESS)

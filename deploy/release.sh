@@ -26,7 +26,7 @@ trap 'rm -f "$log"' EXIT
 
 build() { # MODULE PACKAGE NAME
 	echo "Building $3 for $GOARCH ..."
-	GOOS=linux CGO_ENABLED=0 go -C "$1" build -trimpath -buildvcs=false \
+	GOOS=linux CGO_ENABLED=0 go -C "$1" build -tags grpcnotrace -trimpath -buildvcs=false \
 		-ldflags "-s -w -buildid= -X main.release=$version" -o "$dist/$3_${version}_linux_$GOARCH" "$2"
 }
 for GOARCH in ${ARCHS:-amd64 arm64}; do

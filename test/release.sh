@@ -25,6 +25,7 @@ done
 
 driver=contract-cosi-driver_${version}_linux_$(go env GOARCH)
 [ "$("$release/$driver" version | cut -d' ' -f1)" = "$version" ] || fail "$driver says version $("$release/$driver" version)"
+[ "$(stat -c %s "$release/$driver")" -le $((32 << 20)) ] || fail "$driver has more than 32 MiB"
 for program in contract-cosi-driver contractd; do
 	for arch in amd64 arm64; do
 		file=${program}_${version}_linux_$arch

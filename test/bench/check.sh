@@ -15,7 +15,7 @@ if commit=$(git rev-parse --quiet --verify "$rev^{commit}" 2>/dev/null); then
 	echo "Building the driver of $(git log -1 --format='%h (%s)' "$commit") ..."
 	mkdir "$dir/before"
 	git archive "$commit" | tar -x -C "$dir/before"
-	(cd "$dir/before" && CGO_ENABLED=0 go build -trimpath -o "$dir/driver" ./cmd/contract-cosi-driver)
+	(cd "$dir/before" && CGO_ENABLED=0 go build -tags grpcnotrace -trimpath -o "$dir/driver" ./cmd/contract-cosi-driver)
 	bin/bench "${short[@]}" -check "$dir/driver"
 else
 	echo "There is no commit before this one here, as in a shallow clone: comparing with the ratios of test/bench/results.json"

@@ -346,7 +346,7 @@ func (r *results) measureProcess(ctx context.Context, dir, program string) error
 	if err != nil {
 		return err
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", stripped, "./cmd/contract-cosi-driver")
+	build := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace", "-trimpath", "-ldflags", "-s -w", "-o", stripped, "./cmd/contract-cosi-driver")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, text)

@@ -38,7 +38,7 @@ func Build(ctx context.Context, dir string, race bool) (Binaries, error) {
 		return Binaries{}, err
 	}
 	b := Binaries{Driver: filepath.Join(dir, "contract-cosi-driver"), Contractd: filepath.Join(dir, "contractd")}
-	args := []string{"build", "-trimpath", "-o", b.Driver}
+	args := []string{"build", "-tags", "grpcnotrace", "-trimpath", "-o", b.Driver}
 	if race {
 		args = append(args, "-race")
 	}
