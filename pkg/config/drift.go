@@ -13,7 +13,7 @@ type DriftMode string
 
 // The modes.
 const (
-	// DriftOff: nobody looks. The default.
+	// DriftOff: nothing is checked. The default.
 	DriftOff DriftMode = "off"
 	// DriftReport: it is logged and counted.
 	DriftReport DriftMode = "report"
