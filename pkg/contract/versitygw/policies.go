@@ -171,7 +171,7 @@ func (p *Provider) edit(ctx context.Context, name, bucket string, sure bool, cha
 			return fault.In(err, "bucket %s", bucket)
 		}
 	}
-	return fault.New(fault.Unavailable, "bucket %s: its policy is changed by somebody else all the time; repeat the call", bucket)
+	return fault.New(fault.Unavailable, "bucket %s: another process keeps changing its policy; retry", bucket)
 }
 
 // named is a bucket's name, as a lock has it.
