@@ -3,6 +3,7 @@ package docs
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -128,6 +129,37 @@ func TestDescriptorSets(t *testing.T) {
 	file, err := protodesc.NewFile(newest, nil)
 	must(t, err)
 	descriptorSet(t, "cosi-c2.protoset", file)
+}
+
+// v1alpha1.proto is the protocol that the driver links, as grpcurl writes it from
+// the descriptor set.
+func TestProto(t *testing.T) {
+	t.Parallel()
+	root, err := harness.Root()
+	must(t, err)
+	dir := t.TempDir()
+	render := exec.CommandContext(t.Context(), "go", "tool", "-modfile=test/tools/go.mod", "grpcurl",
+		"-protoset", "proto-docs/cosi.protoset", "-proto-out-dir", dir, "describe", "cosi.v1alpha1.Provisioner")
+	render.Dir = root
+	if out, err := render.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	rendered, err := os.ReadFile(filepath.Join(dir, versions["v1alpha1"].file.Path()))
+	must(t, err)
+	want := "// COSI v1alpha1, written by make generate from the descriptor in\n" +
+		"// sigs.k8s.io/container-object-storage-interface-spec v0.1.0. v1alpha1.md says what\n" +
+		"// each field is for. Sidecars since v0.2.0 also send two fields that this version\n" +
+		"// does not have: map<string, string> delete_context = 2 of DriverDeleteBucketRequest,\n" +
+		"// and map<string, string> revoke_access_context = 3 of DriverRevokeBucketAccessRequest.\n" + string(rendered)
+	file := filepath.Join(root, "proto-docs", "cosi", "v1alpha1.proto")
+	if *update {
+		must(t, os.WriteFile(file, []byte(want), 0o644))
+	}
+	got, err := os.ReadFile(file)
+	must(t, err)
+	if string(got) != want {
+		t.Error("proto-docs/cosi/v1alpha1.proto is stale; run make generate")
+	}
 }
 
 // descriptorSet compares a file of proto-docs with these files and all that they
