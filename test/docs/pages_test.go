@@ -54,9 +54,9 @@ func TestLinks(t *testing.T) {
 	pages := files(t, ".md")
 	root, err := harness.Root()
 	must(t, err)
-	link := regexp.MustCompile(`\]\(([^):]+)\)`)
+	link, code := regexp.MustCompile(`\]\(([^):]+)\)`), regexp.MustCompile("`[^`\n]+`")
 	for name, page := range pages {
-		for _, m := range link.FindAllStringSubmatch(page, -1) {
+		for _, m := range link.FindAllStringSubmatch(code.ReplaceAllString(page, ""), -1) {
 			file, anchor, _ := strings.Cut(m[1], "#")
 			to := filepath.Join(filepath.Dir(name), file)
 			if file == "" {

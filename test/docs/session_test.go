@@ -18,6 +18,8 @@ var sessions = map[string]int{
 	"proto-docs/v1alpha1.md": 8,
 	"proto-docs/v1alpha2.md": 10,
 	"deploy/operations.md":   10,
+
+	"proto-docs/contract-api.md": 1,
 }
 
 // changing are the values that differ from run to run.
