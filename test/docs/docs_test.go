@@ -6,7 +6,7 @@
 // writes what is generated, and the output of commands that has changed.
 package docs
 
-//go:generate go test . -run TestDescriptorSets|TestProto|TestContractAPI -update
+//go:generate go test . -run TestDescriptorSets|TestProto|TestContractAPI|TestExposition -update
 
 import (
 	"flag"
