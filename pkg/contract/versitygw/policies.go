@@ -19,7 +19,7 @@ import (
 // readers look at so many buckets at once.
 const readers = 8
 
-// rewrites is how often an edit that another process has undone is made again.
+// rewrites is how often an edit that another process has undone is repeated.
 const rewrites = 4
 
 // grant lets the slot's principals, and none of its others, do in each bucket
