@@ -216,7 +216,7 @@ func NoRegion(id cosi.ContractID, region string, have []cosi.Endpoint) error {
 
 // Find returns a contract for something that is under it. It is never signed:
 // NotFound if there is none of this driver's. A record that the journal has lost
-// is made again.
+// is re-created.
 func (s *Sites) Find(ctx context.Context, id cosi.ContractID) (*Site, error) {
 	return s.through(ctx, id, func() (*Site, error) {
 		backend, err := s.At(id)
