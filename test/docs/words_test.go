@@ -25,7 +25,7 @@ var words = []struct{ pattern, instead, why string }{
 	{`for earnest use`, "in production", "no one searches for it"},
 	{`any more`, "no longer", "beside a noun it means something else"},
 	{`start(s|ed)? again`, "restart", "it is what the commands are called"},
-	{`(make|makes|made) (it|them|one)? ?again`, "re-create", "it is Kubernetes' word"},
+	{`(make|makes|made)( it| them| one)? again`, "re-create", "it is Kubernetes' word"},
 	{`(take|takes|taken|taking|took) on`, "adopt (a bucket), assume (a role)", "the settings are called adoptBuckets and roleARN"},
 	{`[.] who (may|can|has|changes|runs|comes|gets|wants)`, "anyone who; better, say who", "it reads as a question"},
 }
