@@ -70,3 +70,54 @@ func TestLinks(t *testing.T) {
 		}
 	}
 }
+
+// Diagrams have no semicolon, which ends a statement of Mermaid wherever it stands.
+func TestDiagrams(t *testing.T) {
+	t.Parallel()
+	n := 0
+	for name, page := range files(t, ".md") {
+		for _, m := range regexp.MustCompile("(?s)\n```mermaid\n(.*?)\n```\n").FindAllStringSubmatch(page, -1) {
+			n++
+			for line := range strings.Lines(m[1]) {
+				if strings.Contains(line, ";") {
+					t.Errorf("%s: a semicolon in the diagram's line %q", name, line)
+				}
+			}
+		}
+	}
+	if n < 4 {
+		t.Errorf("only %d diagrams", n)
+	}
+}
+
+// README.md names the versions that the tests and the chart have.
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	root, text := readme(t)
+	for _, v := range []struct{ file, pattern, says string }{
+		{"test/e2e/kube/kubernetes/go.mod", `k8s\.io/kubernetes v(\S+)`, "an API server %s (`make e2e`)"},
+		{"test/e2e/go.mod", `sigs\.k8s\.io/container-object-storage-interface (v\S+)`, "| %s (`make e2e`) |"},
+		{"deploy/chart/Chart.yaml", `kubeVersion: ">=(1\.\d+)`, "| %s or newer; "},
+	} {
+		content, err := os.ReadFile(filepath.Join(root, v.file))
+		must(t, err)
+		m := regexp.MustCompile(v.pattern).FindStringSubmatch(string(content))
+		if m == nil || !strings.Contains(text, strings.Replace(v.says, "%s", m[1], 1)) {
+			t.Errorf("README.md does not say %q as %s does: %v", v.says, v.file, m)
+		}
+	}
+}
+
+// Every page begins with who it is for and what they get.
+func TestAudience(t *testing.T) {
+	t.Parallel()
+	begins := regexp.MustCompile(`^# .+\n\n(<!-- [^>]+ -->\n\n)?For \S+`)
+	for name, page := range files(t, ".md") {
+		if name == "test/bench/RESULTS.md" { // make bench writes it whole
+			continue
+		}
+		if !begins.MatchString(page) {
+			t.Errorf("%s does not begin with a title and then \"For\" and its readers", name)
+		}
+	}
+}
