@@ -1,7 +1,6 @@
 package docs
 
 import (
-	"fmt"
 	"go/scanner"
 	"go/token"
 	"path/filepath"
@@ -69,16 +68,9 @@ func spoken(name, text string) map[int]string {
 // Pages, comments and messages are in plain English.
 func TestWords(t *testing.T) {
 	t.Parallel()
-	var all []string
-	for _, w := range words {
-		all = append(all, `\b`+strings.ReplaceAll(w.pattern, " ", `\s+`)+`\b`)
-		if !strings.HasPrefix(w.pattern, "(") && strings.HasPrefix(w.pattern, "[") {
-			all[len(all)-1] = strings.TrimPrefix(all[len(all)-1], `\b`)
-		}
-	}
-	compiled := make([]*regexp.Regexp, len(all))
-	for i, pattern := range all {
-		compiled[i] = regexp.MustCompile(`(?i)` + pattern)
+	compiled := make([]*regexp.Regexp, len(words))
+	for i, w := range words {
+		compiled[i] = regexp.MustCompile(`(?i)(?:\b|\W)` + strings.ReplaceAll(w.pattern, " ", `\s+`) + `\b`)
 	}
 	rest := map[string]bool{}
 	for name, content := range files(t, ".md", ".go", ".yaml", ".json", ".tpl", ".proto", ".sh", "Makefile", "Dockerfile") {
@@ -87,19 +79,18 @@ func TestWords(t *testing.T) {
 		}
 		for line, text := range spoken(name, content) {
 			for i, w := range words {
-				found := compiled[i].FindString(text)
-				if found == "" {
+				found := compiled[i].FindStringIndex(text)
+				if found == nil {
 					continue
 				}
 				if later := within(name, unmended); later != "" {
 					rest[later] = true
 					continue
 				}
-				at := fmt.Sprintf("%s:%d", name, line)
 				if filepath.Ext(name) != ".go" {
-					at = fmt.Sprintf("%s:%d", name, strings.Count(text[:strings.Index(text, found)], "\n")+1)
+					line += strings.Count(text[:found[0]], "\n")
 				}
-				t.Errorf("%s: %q: write %s (%s)", at, strings.Join(strings.Fields(found), " "), w.instead, w.why)
+				t.Errorf("%s:%d: %q: write %s (%s)", name, line, strings.Join(strings.Fields(text[found[0]:found[1]]), " "), w.instead, w.why)
 			}
 		}
 	}
