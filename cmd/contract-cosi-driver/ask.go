@@ -26,7 +26,7 @@ import (
 // The exit statuses of the commands that ask a driver, for scripts.
 const (
 	exitFindings = 1 // audit has found something that is still there
-	exitFault    = 2 // not all could be looked at or done
+	exitFault    = 2 // not all could be checked or done
 )
 
 // exit is an error with a status of its own; its text may be empty.

@@ -1,5 +1,5 @@
 // Command contract-cosi-driver serves COSI on a unix socket, next to the
-// upstream COSI sidecar, and answers whoever runs it. Its own help lists the
+// upstream COSI sidecar, and answers the commands of those who run it. Its own help lists the
 // commands, each with examples.
 package main
 

@@ -78,7 +78,7 @@ func parse(args []string, stdout io.Writer) (settings, error) {
 	flags.StringVar(&cfg.s3Address, "s3-address", "127.0.0.1:0", "`host:port` of the S3 server; port 0 takes a free one")
 	flags.StringVar(&cfg.s3URL, "s3-url", "", "`URL` of the S3 server that is told to tenants (default http://<s3-address>)")
 	flags.StringVar(&cfg.region, "region", "us-east-1", "`name` of the only region")
-	flags.DurationVar(&cfg.pendingFor, "pending-for", 0, "how long a new contract stays pending, as if somebody had to sign it")
+	flags.DurationVar(&cfg.pendingFor, "pending-for", 0, "how long a new contract stays pending, as if a person had to sign it")
 	flags.StringVar(&cfg.addressesFile, "addresses-file", "", "`file` to write {\"api\":URL,\"s3\":URL} to when both servers accept connections")
 	flags.Func("token-file", "`file` with the bearer tokens that may call the API, one a line; may be repeated (required)", func(path string) error {
 		tokenFiles = append(tokenFiles, path)

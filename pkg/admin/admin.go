@@ -332,7 +332,7 @@ type Rotation struct {
 	// Delivered is when the new key reached the application's Secret; absent as long
 	// as that is not known.
 	Delivered time.Time `json:"delivered,omitzero"`
-	// EndsAt is when the old key is revoked; absent as long as nobody knows.
+	// EndsAt is when the old key is revoked; absent until it is known.
 	EndsAt time.Time `json:"endsAt,omitzero"`
 }
 

@@ -32,7 +32,7 @@ const maxRequest = 64 << 10
 const maxClients = 16
 
 // Serve answers commands at a listener until ctx ends, one POST /<command> with
-// a Request each, and returns when none is under way. Who may connect may do
+// a Request each, and returns when none is under way. Anyone who can connect can do
 // all of it, so the listener is the driver's own user's.
 func Serve(ctx context.Context, listener net.Listener, a *Admin) error {
 	s := &http.Server{

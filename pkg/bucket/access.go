@@ -12,7 +12,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 )
 
-// ownership is whose the objects of others are; ACLs are off if nobody says.
+// ownership is whose the objects of others are; ACLs are off by default.
 func ownership(spec params.Bucket) string {
 	if spec.ObjectOwnership == "" && (spec.ACL != "" || !spec.Grants.None()) {
 		return string(types.ObjectOwnershipBucketOwnerPreferred)

@@ -46,8 +46,8 @@ type Config struct {
 	// TagsLater: CreateBucket takes no tags, so a bucket gets its mark when it is
 	// there.
 	TagsLater bool
-	// RefusesRepeat: CreateBucket is refused for a bucket that is there, whoever has
-	// made it.
+	// RefusesRepeat: CreateBucket is refused for a bucket that exists, also for its
+	// owner.
 	RefusesRepeat bool
 	// Placements: a bucket's place can be named with its region, as Ceph has it
 	// ("region:placement").
@@ -254,7 +254,7 @@ func (e *Engine) isEmpty(ctx context.Context, name string) (bool, error) {
 
 // Restore brings a bucket that was made before back to spec, and takes away
 // what before asked for and spec does not. It returns the options that were not
-// as they should be and were written. NotFound if there is no bucket any more.
+// as they should be and were written. NotFound if the bucket no longer exists.
 // One without the driver's mark is a Conflict and left as it is.
 func (e *Engine) Restore(ctx context.Context, name string, spec, before params.Bucket) (written []string, err error) {
 	tags, err := e.tagsOf(ctx, name)

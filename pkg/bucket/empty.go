@@ -216,7 +216,7 @@ func (e *Engine) abortUploads(ctx, whole context.Context, name string, aborted *
 
 // batchSize is what S3 lists and deletes at a time, or so much that all deleters
 // together may delete a batch each in half a second: the least that a call has
-// time for. Whoever finds no time left ends the work of all, so with more a call
+// time for. A deleter that finds no time left ends the work of all, so with more a call
 // could end before one of them has deleted anything.
 func (e *Engine) batchSize() int {
 	const most = 1000 // API reference, DeleteObjects

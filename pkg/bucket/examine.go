@@ -33,8 +33,8 @@ type Examination struct {
 // Examine compares a bucket that was made before with spec, with one read for
 // each option, and if repair is true writes what differs. A bucket without the
 // driver's mark is never written to. An option that cannot be read keeps none of
-// the others from being looked at; the error tells of all. NotFound if there is
-// no bucket any more.
+// the others from being looked at; the error tells of all. NotFound if the
+// bucket no longer exists.
 func (e *Engine) Examine(ctx context.Context, name string, spec params.Bucket, repair bool) (Examination, error) {
 	tags, err := e.tagsOf(ctx, name)
 	if err != nil {
@@ -77,7 +77,7 @@ type Listed struct {
 	CreatedAt time.Time
 }
 
-// List yields the contract's buckets, whoever made them, page by page. It ends
+// List yields the contract's buckets, also those that the driver did not create, page by page. It ends
 // with an error, if there is one.
 func (e *Engine) List(ctx context.Context) iter.Seq2[Listed, error] {
 	return func(yield func(Listed, error) bool) {

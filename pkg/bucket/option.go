@@ -24,7 +24,7 @@ type option struct {
 	class *params.Bucket
 	// want is what the class says; "" if it says nothing.
 	want string
-	// none is what read returns of a bucket that nobody has set the option of.
+	// none is what read returns of a bucket whose option was never set.
 	none string
 	// read returns what the bucket has.
 	read func(context.Context) (string, error)

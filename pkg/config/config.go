@@ -162,8 +162,8 @@ type Terms struct {
 	Suspend bool `yaml:"suspend,omitempty"`
 	// Labels are kept with the contract at the service.
 	Labels map[string]string `yaml:"labels,omitempty" jsonschema:"maxProperties=32"`
-	// AdoptBuckets lets COSI objects take on buckets of the contract that the
-	// driver did not make.
+	// AdoptBuckets lets COSI objects adopt buckets of the contract that the driver
+	// did not create.
 	AdoptBuckets bool `yaml:"adoptBuckets,omitempty"`
 	// PerBucket signs a contract of its own for each bucket whose class names
 	// this one. At a service whose keys cannot be limited to a bucket that is

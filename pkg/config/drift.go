@@ -13,7 +13,7 @@ type DriftMode string
 
 // The modes.
 const (
-	// DriftOff: nobody looks. The default.
+	// DriftOff: nothing is checked. The default.
 	DriftOff DriftMode = "off"
 	// DriftReport: it is logged and counted.
 	DriftReport DriftMode = "report"
@@ -28,7 +28,7 @@ const unquoted DriftMode = "false"
 type Drift struct {
 	// Mode is for contracts whose terms say none; off by default.
 	Mode DriftMode `yaml:"mode"`
-	// Interval is the time in which everything is looked at once; 1h by default.
+	// Interval is the time in which everything is checked once; 1h by default.
 	Interval time.Duration `yaml:"interval"`
 	// CallsPerSecond bounds the calls that this takes at all services together; 20
 	// by default.

@@ -163,7 +163,7 @@ type Capabilities struct {
 	// TagsLater: a bucket takes tags when it is there, and none with the request
 	// that makes it.
 	TagsLater bool
-	// RefusesRepeat: a bucket that is there is not made again, whoever has made it,
+	// RefusesRepeat: a bucket that exists is never created again, not even for its owner,
 	// so an answer that one was made needs no look at whose it is.
 	RefusesRepeat bool
 	// Placements: a bucket's place can be named with its region.
@@ -177,7 +177,7 @@ type Capabilities struct {
 	// Labels: the service keeps labels with a contract.
 	Labels bool
 	// Settles is how long the service needs at most until everything it has
-	// taken on holds everywhere: so long may a revoked key still be accepted.
+	// accepted holds everywhere: so long may a revoked key still be accepted.
 	Settles time.Duration
 }
 

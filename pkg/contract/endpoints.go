@@ -12,8 +12,8 @@ import (
 )
 
 // Reach reports which of a service's S3 addresses does not answer, for
-// [Provider] Check: any answer will do, as S3 sends whoever comes without a
-// signature elsewhere.
+// [Provider] Check: any answer will do, as S3 redirects requests without a
+// signature.
 func Reach(ctx context.Context, client *http.Client, endpoints []cosi.Endpoint) error {
 	for _, e := range endpoints {
 		request, err := http.NewRequestWithContext(ctx, http.MethodHead, e.URL, nil)

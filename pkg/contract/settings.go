@@ -40,7 +40,7 @@ type Endpoints []Endpoint
 type Endpoint struct {
 	// Region is the region's name, which requests are signed for.
 	Region string `yaml:"region" jsonschema:"required,minLength=1"`
-	// URL is the address that applications are told.
+	// URL is the address that applications get.
 	URL string `yaml:"url" jsonschema:"required,pattern=^https?://"`
 	// VirtualHosts says that a bucket stands in the host name, not in the path.
 	VirtualHosts bool `yaml:"virtualHosts,omitempty"`

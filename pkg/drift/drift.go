@@ -71,12 +71,12 @@ const (
 	step     = 64              // records whose keys are held at a time
 	atOnce   = 4               // looks under way at a time
 	patience = 5 * time.Second // until a journal that cannot be read is read again
-	// attention is how often somebody who waits looks whether the settings are
+	// attention is how often a waiting look checks whether the settings are
 	// still the same.
 	attention = time.Second
 )
 
-// Run looks until ctx ends, and returns when no look is under way any more.
+// Run looks until ctx ends, and returns when no look is in progress.
 func Run(ctx context.Context, c Config) {
 	r := &runner{Config: c, limit: rate.NewLimiter(rate.Inf, 1)}
 	var last config.Drift

@@ -84,7 +84,7 @@ func checkBackend(ctx context.Context, c *config.Config, b config.Backend, p *pr
 	return nil
 }
 
-// trialContract is a name that nobody has. Where each contract has an account
+// trialContract is a name that no contract has. Where each contract has an account
 // of its own, there are credentials for those alone, and the trial takes the
 // first that has none of the driver's contracts yet.
 func trialContract(c *config.Config, b config.Backend) string {

@@ -97,7 +97,7 @@ func (w *writable) EnterIdle(ctx context.Context) (context.Context, func(), erro
 	return w.lease.EnterIdle(ctx)
 }
 
-// Close gives the right back, when nothing that had it is under way any more,
+// Close gives the right back, when nothing that had it is in progress,
 // and closes the journal.
 func (w *writable) Close() error {
 	if w.lease != nil {

@@ -179,7 +179,7 @@ func (t *Teller) tell(ctx context.Context, f Failure) error {
 	}
 	of := bucket.Claim()
 	if of.Namespace == "" || of.UID == "" || !strings.HasSuffix(f.Bucket, string(of.UID)) {
-		return nil // nobody's, or somebody wrote the Bucket by hand
+		return nil // no claim's, or the Bucket was written by hand
 	}
 	of.APIVersion, of.Kind = "objectstorage.k8s.io/"+f.Version, "BucketClaim"
 	if f.Access != "" { // an access is in the namespace of its claim

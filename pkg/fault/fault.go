@@ -32,7 +32,7 @@ const (
 	Mismatch Kind = "Mismatch"
 	// Conflict: the thing exists and is not ours; it is neither adopted nor changed.
 	Conflict Kind = "Conflict"
-	// FailedPrecondition: somebody has to change the state of the system first.
+	// FailedPrecondition: a person has to change the state of the system first.
 	FailedPrecondition Kind = "FailedPrecondition"
 	// LimitExceeded: a quota or key limit is reached.
 	LimitExceeded Kind = "LimitExceeded"

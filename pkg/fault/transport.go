@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// Unanswered reports whether err is about a request to which nobody answered
-// anything, as opposed to an answer that asks for patience or cannot be used.
+// Unanswered reports whether err is about a request that got no answer
+// at all, as opposed to an answer that asks for patience or cannot be used.
 func Unanswered(err error) bool {
 	if transport, ok := errors.AsType[*url.Error](err); ok {
 		var refused *Error

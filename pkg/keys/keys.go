@@ -54,7 +54,7 @@ type Recorder interface {
 	Rotated(step string)
 }
 
-// Slot is one key with its place at the service and its record. Whoever has a
+// Slot is one key with its place at the service and its record. The holder of a
 // Slot holds the lock on its record.
 type Slot struct {
 	// Service has the key, in this contract and slot.
@@ -97,7 +97,7 @@ const acknowledgeTimeout = 5 * time.Second
 // tells the service that the secret is safe, for the caller to call when there is
 // time.
 func (s *Slot) Issue(ctx context.Context) (acknowledge func(context.Context), err error) {
-	const asks = 2 // the second after a secret was told that nobody has
+	const asks = 2 // the second after a secret was told and lost
 	for try := 1; ; try++ {
 		next, keep := s.next()
 		if next == nil {
@@ -124,7 +124,7 @@ func (s *Slot) Issue(ctx context.Context) (acknowledge func(context.Context), er
 			return nil, fault.As(fault.Unavailable, err) // told and lost once more: the next call tries again
 		}
 		// The service has told this secret for the last time, and it is not in the
-		// journal. Nobody can use that key: another is asked for, which removes it.
+		// journal. No one can use that key: another is asked for, which removes it.
 		if err := s.propose(ctx, next); err != nil {
 			return nil, err
 		}

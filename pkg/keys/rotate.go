@@ -19,7 +19,7 @@ import (
 // What delivers it differs. The sidecar of v1alpha2 writes the Secret with each
 // grant, so the answer is the delivery. That of v1alpha1 never overwrites a
 // Secret, and repeats a grant whose answer is in the Secret already: there only
-// whoever has replaced the Secret can say so (see [Slot.Deliver]).
+// the person who replaced the Secret can say so (see [Slot.Deliver]).
 
 // The steps of a rotation, as a Recorder hears them.
 const (

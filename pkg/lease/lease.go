@@ -4,12 +4,12 @@
 //
 // # Who has it
 //
-// The Lease follows the calls. A free one is taken by whoever sees it first. A
+// The Lease follows the calls. A free one is taken by the first that sees it. A
 // process that is called and does not have it puts its name on the Lease's list
 // of those that wait. The holder watches the Lease: it admits no more calls,
 // cancels its background work, lets the calls under way end, and gives the Lease
 // back with the list on it. The first on the list takes it at once; if that one
-// is dead, the next may take it a second later, and so on. Who has taken it keeps
+// is dead, the next may take it a second later, and so on. The one that has taken it keeps
 // it for a second at least, or two drivers that are both called would do nothing
 // but hand it over.
 //
@@ -136,7 +136,7 @@ type Lease struct {
 type tenure struct {
 	id       string          // what the Lease names as its holder; never used again
 	why      string          // it could be taken
-	ctx      context.Context //nolint:containedctx // ends when nothing may be sent any more
+	ctx      context.Context //nolint:containedctx // ends when nothing more may be sent
 	end      context.CancelCauseFunc
 	idle     context.Context //nolint:containedctx // ends as soon as another waits
 	endIdle  context.CancelFunc
@@ -277,7 +277,7 @@ func (l *Lease) Close(ctx context.Context) {
 	<-l.done
 }
 
-// admits reports whether calls are admitted: whoever is admitted can make at
+// admits reports whether calls are admitted: one that is admitted can make at
 // least one attempt.
 func (l *Lease) admits(now time.Duration) bool {
 	t := l.tenure
@@ -323,7 +323,7 @@ func (l *Lease) guard(t *tenure) func(time.Duration) error {
 		case l.trouble != nil:
 			return fault.In(l.trouble, late, l.Namespace, l.name)
 		}
-		return fault.New(fault.Unavailable, late+"; repeat the call", l.Namespace, l.name)
+		return fault.New(fault.Unavailable, late+"; retry", l.Namespace, l.name)
 	}
 }
 
@@ -340,15 +340,15 @@ func (l *Lease) why(ctx context.Context) error {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return fault.Wrap(fault.Canceled, ctx.Err(), "the call was given up while it waited for Lease %s/%s", l.Namespace, l.name)
 	case l.closing:
-		return fault.New(fault.Unavailable, "this driver is stopping; repeat the call")
+		return fault.New(fault.Unavailable, "this driver is stopping; retry")
 	case l.trouble != nil:
 		return fault.In(l.trouble, "Lease %s/%s, the right to change things, cannot be taken or renewed", l.Namespace, l.name)
 	case holder != "" && (l.tenure == nil || holder != l.tenure.id):
-		return fault.New(fault.Unavailable, "driver %s has Lease %s/%s, the right to change things, and has not handed it over yet; repeat the call", nameOf(holder), l.Namespace, l.name)
+		return fault.New(fault.Unavailable, "driver %s has Lease %s/%s, the right to change things, and has not handed it over yet; retry", nameOf(holder), l.Namespace, l.name)
 	case l.failed != nil:
 		return fault.In(l.failed, "Lease %s/%s, the right to change things, was taken and given back", l.Namespace, l.name)
 	}
-	return fault.New(fault.Unavailable, "Lease %s/%s, the right to change things, is being taken or handed over; repeat the call", l.Namespace, l.name)
+	return fault.New(fault.Unavailable, "Lease %s/%s, the right to change things, is being taken or handed over; retry", l.Namespace, l.name)
 }
 
 // handOver ends what no caller waits for; calls go on.

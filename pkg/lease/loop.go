@@ -117,7 +117,7 @@ func (l *Lease) step(ctx context.Context) (again time.Duration) {
 	case l.unsure || l.waiting > 0 && now >= l.looked+quiet:
 		call = "get"
 	case held && t.under == 0 && l.leaving(now):
-		t.end(fault.New(fault.Unavailable, "the right to change things was given back; repeat the call"))
+		t.end(fault.New(fault.Unavailable, "the right to change things was given back; retry"))
 		next.Spec.HolderIdentity = nil
 	case held && (now >= t.until-life+every || call == "create"):
 		next.Spec.RenewTime = t.stamp(now)
@@ -337,7 +337,7 @@ func (l *Lease) over(why string) {
 		l.Changed(Lost)
 	}
 	t.handOver()
-	t.end(fault.New(fault.Unavailable, "the right to change things was lost (%s); repeat the call", why))
+	t.end(fault.New(fault.Unavailable, "the right to change things was lost (%s); retry", why))
 }
 
 // follow watches the Lease until ctx ends.

@@ -91,7 +91,7 @@ func (d Dialect) actions(m modes, on ...cosi.Target) []string {
 	return out
 }
 
-// Allow are the statements that let whoever they are about do with buckets what
+// Allow are the statements that let their principals do with buckets what
 // their scopes say, from the source addresses; none is anywhere. Their Sids begin
 // with sid. A principal is named in the policies of buckets, and none in those of
 // identities. FailedPrecondition if the dialect has no words for it.

@@ -1,6 +1,6 @@
 // Package policy reads, judges, edits and writes policy documents of AWS's form.
 //
-// A document at a service belongs to whoever wrote it. The driver finds its own
+// A document at a service belongs to the one who wrote it. The driver finds its own
 // statements by their Sid, and everything else — other statements, members it has
 // never heard of, numbers to the last digit — is written back as it was read
 // ([Document]). What a class asks for is held to the grammar ([Canonical]). Whether

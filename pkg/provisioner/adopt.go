@@ -18,11 +18,11 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/site"
 )
 
-// AdoptBucket takes on a bucket that exists. One that the driver made is found
-// again; one that somebody else made is adopted if the contract's terms allow
+// AdoptBucket adopts a bucket that exists. One that the driver made is found
+// again; one that someone else created is adopted if the contract's terms allow
 // it. Nothing about the bucket is changed: parameters that are given are
 // compared with it, and Mismatch names those that differ. NotFound if there is
-// no such bucket, or none any more.
+// no such bucket, or no longer.
 func (p *Provisioner) AdoptBucket(ctx context.Context, bucketID string, parameters map[string]string) (Bucket, error) {
 	id, spec, terms, err := p.checkAdopt(bucketID, parameters)
 	if err != nil {
@@ -47,7 +47,7 @@ func (p *Provisioner) AdoptBucket(ctx context.Context, bucketID string, paramete
 	if err != nil {
 		return Bucket{}, absentIsGone(err)
 	}
-	if looked && record.Adopted && len(record.Requested.Differences(spec)) > 0 { // another object takes it on, on its own terms
+	if looked && record.Adopted && len(record.Requested.Differences(spec)) > 0 { // another object adopts it, on its own terms
 		record.Requested, record.Effective = spec, spec
 		if err := p.journal.SaveBucket(ctx, record); err != nil {
 			return Bucket{}, err
@@ -95,7 +95,7 @@ func (p *Provisioner) checkAdopt(bucketID string, parameters map[string]string) 
 	return id, spec, terms, nil
 }
 
-// takeOnAll takes on those buckets of a grant that the journal does not know: in
+// takeOnAll adopts those buckets of a grant that the journal does not know: in
 // v1alpha1 a grant is the first that a driver hears of an existing bucket, and
 // after the loss of a journal it may be the first that it hears of its own.
 func (p *Provisioner) takeOnAll(ctx context.Context, id cosi.AccountID, grant journal.Grant) error {

@@ -108,7 +108,7 @@ func (p *Provisioner) auditUnused(ctx context.Context, id cosi.ContractID, recor
 	text := "it has no bucket, and its terms cancel it with its last one; the driver tries again, or cancel it at the service"
 	switch terms, known := p.termsOf(id); {
 	case record == nil:
-		text = "it carries this driver's mark and has no record; it is taken on again when a bucket is next made under it"
+		text = "it carries this driver's mark and has no record; it gets one when a bucket is next created under it"
 	case !known || terms.OnLastBucket != config.Cancel:
 		return nil, nil
 	}

@@ -258,7 +258,7 @@ func (p *Provisioner) undoCreate(ctx context.Context, engine *bucket.Engine, id 
 // it to what its class means with the contract's defaults of today, and
 // re-creates one that is gone. A sidecar that starts repeats the calls for all
 // that is live, and each is the question whether the thing is still there. What
-// cannot be looked at now is answered from the journal: a running application has
+// cannot be checked now is answered from the journal: a running application has
 // its Secret, and a service that is down is no reason to report it broken.
 func (p *Provisioner) restoreBucket(ctx context.Context, record *journal.Bucket, spec params.Bucket) error {
 	log := klog.FromContext(ctx).WithValues("bucket", record.ID)
@@ -307,8 +307,8 @@ func (p *Provisioner) finder(id cosi.ContractID) func(context.Context) (*site.Si
 }
 
 // asDescribed reports, as NotFound, that a bucket is gone, and as Mismatch that
-// it is not as spec says; looked tells whether it could be looked at. Nothing is
-// changed: whoever refers to an existing bucket wants it as it is.
+// it is not as spec says; looked tells whether it could be checked. Nothing is
+// changed: an object that refers to an existing bucket wants it as it is.
 func (p *Provisioner) asDescribed(ctx context.Context, record *journal.Bucket, spec params.Bucket) (looked bool, err error) {
 	looked, err = p.look(ctx, record, func(ctx context.Context, engine *bucket.Engine) error {
 		mark, err := engine.Mark(ctx, record.ID.Bucket)

@@ -98,7 +98,7 @@ func New(c Config) *Provisioner {
 }
 
 // Wait waits for what is still done after calls were answered. It is bounded,
-// and no call may come any more.
+// and no call may come after it.
 func (p *Provisioner) Wait() { p.background.Wait() }
 
 // TakenOver forgets what was true before this process became the one that changes

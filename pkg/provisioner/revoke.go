@@ -74,7 +74,7 @@ func (p *Provisioner) cut(ctx context.Context, slot *keys.Slot, record *journal.
 		}
 	}
 	if err := slot.Revoke(ctx); err != nil {
-		return fault.In(err, "it is given no key any more, but the service may still accept the one that it has; repeat the command until it succeeds")
+		return fault.In(err, "it gets no other key, but the service may still accept the one that it has; run the command again until it succeeds")
 	}
 	if record.Cut == journal.Done {
 		return nil
@@ -97,9 +97,9 @@ func (p *Provisioner) LiftAccess(ctx context.Context, id cosi.AccountID) error {
 	})
 }
 
-// isCut is the answer to whoever wants a key of an access that was cut.
+// isCut is the answer to a request for a key of an access that was cut.
 func isCut(id cosi.AccountID) error {
-	return fault.New(fault.FailedPrecondition, "its key was revoked by hand, and it gets no other until that is lifted by whoever runs the driver: contract-cosi-driver revoke --access %s --lift", id)
+	return fault.New(fault.FailedPrecondition, "its key was revoked by hand, and it gets no other until the operator of the driver lifts that: contract-cosi-driver revoke --access %s --lift", id)
 }
 
 // beginAccess admits a call on an access, with the locks on its buckets that a

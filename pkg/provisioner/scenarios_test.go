@@ -718,7 +718,7 @@ func TestCut(t *testing.T) {
 			w.must("inspect", func() error { return w.inspect(p) })
 
 			w.at("RevokeKey", always(lost)) // the service is away
-			w.kind("cut", w.cut(p, "ba-1"), fault.Unavailable, "given no key any more", "repeat the command")
+			w.kind("cut", w.cut(p, "ba-1"), fault.Unavailable, "gets no other key", "run the command again")
 			_, err = w.grant(p, "ba-1", "data")
 			w.kind("grant", err, fault.FailedPrecondition, "--access "+accessID("ba-1")+" --lift")
 			found, err := p.AuditContract(w.ctx(), teamID, Audit{Accounts: []cosi.AccountID{id}})

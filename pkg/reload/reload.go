@@ -1,7 +1,7 @@
 // Package reload reads a file again when it has changed.
 //
 // A platform renews what it mounts into a pod — a token, a key, a CA bundle —
-// while the driver runs, and nobody tells the driver. A [File] looks when it is
+// while the driver runs, and the driver is not told. A [File] looks when it is
 // asked, at most once a second, and compares contents: the mounts of Kubernetes
 // are links that are swapped, so times and sizes prove nothing. What cannot be
 // read or makes no sense leaves the value there was, because a file that is

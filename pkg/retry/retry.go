@@ -2,7 +2,7 @@
 //
 // Every call that a provider makes can be repeated. So one that got no answer,
 // or that the service was too busy for, is made a few times, ever later and
-// never at the same moment as everybody else's, no sooner than the service asks
+// never at the same moment as all others, no sooner than the service asks
 // and no later than the caller's deadline allows. A service that asks for more
 // patience than a caller has is not waited for here.
 package retry
@@ -21,7 +21,7 @@ import (
 const (
 	attempts  = 3
 	firstWait = 100 * time.Millisecond
-	// patience is the longest that a service is waited for: whoever waits may
+	// patience is the longest that a service is waited for: a caller that waits may
 	// hold up others.
 	patience = 5 * time.Second
 	// longest bounds what a service can ask its callers to wait.

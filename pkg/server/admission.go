@@ -59,7 +59,7 @@ func (s *shares) give(contract string) {
 	}
 }
 
-var errFull = status.Error(codes.ResourceExhausted, "the driver has as many calls under way for this contract as it can have; repeat the call")
+var errFull = status.Error(codes.ResourceExhausted, "the driver has as many calls under way for this contract as it can have; retry")
 
 // enter waits for a place while ctx lives. leave gives it back.
 func (a *admission) enter(ctx context.Context, contract string) (leave func(), err error) {
@@ -105,7 +105,7 @@ func (a *admission) leave(contract string) {
 	})
 }
 
-// admit lets calls of COSI in. Whoever asks how the driver is need not wait.
+// admit lets calls of COSI in. A health check need not wait.
 func (i interceptor) admit(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if strings.HasPrefix(info.FullMethod, "/grpc.") {
 		return handle(ctx, req)

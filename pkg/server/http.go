@@ -77,8 +77,8 @@ func tell(log klog.Logger, before, now Away) {
 }
 
 // HTTP answers /metrics, /healthz (the process is up) and /readyz (it can take
-// calls now, or which of its parts cannot). Whoever asks is not known, so no more
-// is told.
+// calls now, or which of its parts cannot). The caller is not known, so it is told
+// no more.
 func HTTP(metrics http.Handler, ready func(context.Context) error) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)

@@ -65,7 +65,7 @@ func New(log klog.Logger, c Config) *Server {
 	s := grpc.NewServer(
 		grpc.ChainUnaryInterceptor(i.record, i.bound, i.admit, i.recover),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeader), grpc.MaxConcurrentStreams(2*(maxCalls+maxWaiting)), grpc.ConnectionTimeout(slowClient),
-		grpc.NumStreamWorkers(workers), // the SDK's deep stack would be grown anew in each call's goroutine
+		grpc.NumStreamWorkers(workers), // the SDK's deep stack would be grown again in each call's goroutine
 		// A fixed window, since no message is large: measuring one costs a ping for each message.
 		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
 	)

@@ -36,7 +36,7 @@ func (s Socket) Dir() (string, error) {
 const maxSocketPath = 107
 
 // Listen binds the socket. A file that a killed driver left behind is
-// replaced; a socket that somebody answers at is refused. Nothing else is ever
+// replaced; a socket at which a process answers is refused. Nothing else is ever
 // put into the directory. Closing the listener removes the file.
 func (s Socket) Listen(ctx context.Context) (net.Listener, error) {
 	path, err := s.path()
@@ -60,7 +60,7 @@ func (s Socket) Listen(ctx context.Context) (net.Listener, error) {
 	if err := s.clear(ctx, path); err != nil {
 		return nil, err
 	}
-	old := syscall.Umask(0o777) // nobody connects before the mode is set
+	old := syscall.Umask(0o777) // no one connects before the mode is set
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
 	syscall.Umask(old)
 	if err != nil {
@@ -102,7 +102,7 @@ func (s Socket) gid() (int, error) {
 	return lookupGroup(s.Group)
 }
 
-// clear removes a stale socket. Only a refused connection proves that nobody
+// clear removes a stale socket. Only a refused connection proves that no process
 // is there; a file that is no socket is not ours to remove.
 func (s Socket) clear(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)

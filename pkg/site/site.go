@@ -128,7 +128,7 @@ func New(c Config) *Sites {
 	return &Sites{Config: c, open: map[cosi.ContractID]*Site{}, ensured: map[cosi.ContractID]bool{}}
 }
 
-// ErrGone is the cause where the service does not have a contract any more that
+// ErrGone is the cause where the service no longer has a contract that
 // something was under. It is not signed again for that: what it held is lost.
 var ErrGone = errors.New("the contract is gone")
 
@@ -168,7 +168,7 @@ func (s *Sites) sign(ctx context.Context, id cosi.ContractID, terms config.Terms
 	}
 	if terms.Suspend { // it may have a record and not be signed, after a fault
 		if _, err := backend.Signed(ctx, id.Contract); fault.Is(err, fault.NotFound) {
-			return nil, fault.New(fault.FailedPrecondition, "contract %s is suspended by its terms, and not signed; let whoever runs the driver take suspend out of them", id.Contract)
+			return nil, fault.New(fault.FailedPrecondition, "contract %s is suspended by its terms, and not signed; ask the operator of the driver to remove suspend from them", id.Contract)
 		} else if err != nil {
 			return nil, err
 		}
@@ -217,7 +217,7 @@ func NoRegion(id cosi.ContractID, region string, have []cosi.Endpoint) error {
 
 // Find returns a contract for something that is under it. It is never signed:
 // NotFound if there is none of this driver's. A record that the journal has lost
-// is made again.
+// is re-created.
 func (s *Sites) Find(ctx context.Context, id cosi.ContractID) (*Site, error) {
 	return s.through(ctx, id, func() (*Site, error) {
 		backend, err := s.At(id)
@@ -514,8 +514,8 @@ func (s *Sites) bring(ctx context.Context, backend Backend, id cosi.ContractID, 
 	return now, err
 }
 
-// Cancel cancels a contract under which the driver has nothing any more. The
-// service is the referee: it refuses while a bucket remains, whoever made it, and
+// Cancel cancels a contract under which the driver has nothing left. The
+// service is the referee: it refuses while any bucket remains, and
 // then the contract stays.
 func (s *Sites) Cancel(ctx context.Context, id cosi.ContractID) error {
 	backend, err := s.At(id)

@@ -82,7 +82,7 @@ func attempt(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 		})
 	}
 	if ended := ctx.Err(); err != nil && ended != nil {
-		err = ended // not its cause, which whoever gave the call up knows
+		err = ended // not its cause, which the one who cancelled the call knows
 	}
 	return answer, err
 }

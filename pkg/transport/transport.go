@@ -1,5 +1,5 @@
 // Package transport makes the HTTP client of a backend: one for all calls to a
-// service, so that its connections are used again by whoever comes next.
+// service, so that its connections are used again by the next call.
 //
 // Certificates are verified. The CA bundle and the client's certificate are
 // read again when their files change: new connections then use the new ones,

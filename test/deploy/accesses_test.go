@@ -25,7 +25,7 @@ func TestAccesses(t *testing.T) {
 	const (
 		shared = "credentialsSecretName taken is that of BucketAccess old; give each access a Secret of its own"
 		named  = "credentialsSecretName has to be the name of the BucketAccess, photos, so that no other access has it"
-		where  = "namespace red gets no Secrets of CONTRACT.COSI.EXAMPLE.COM; who may allow it adds it to sidecar.secretNamespaces"
+		where  = "namespace red gets no Secrets of CONTRACT.COSI.EXAMPLE.COM; ask the operator of the platform to add it to sidecar.secretNamespaces"
 	)
 	for name, c := range map[string]struct {
 		values values

@@ -229,7 +229,8 @@ func chartReadme(t *testing.T) string {
 
 <!-- Written by ` + "`make generate`" + ` from values.schema.json, values.yaml and templates/rbac.yaml; edit those. -->
 
-What to do with it is in the [guide](../README.md), and what stands below ` + "`config`" + ` in [configuration.md](../configuration.md).
+For platform engineers who install the driver with Helm: the values of the chart, and every permission that it gives. What to
+do with it is in the [guide](../README.md), and what stands below ` + "`config`" + ` in [configuration.md](../configuration.md).
 
 ## Values
 
@@ -246,7 +247,7 @@ What to do with it is in the [guide](../README.md), and what stands below ` + "`
 
 The driver and the sidecar have a ServiceAccount each, and each container gets the token of its own only. The sidecar's is
 the pod's account, with a token that changes every hour. A pod has only one such, so the driver's token is a Secret of the
-release; who can read that can read the journal. With ` + "`journal.persistentVolumeClaim`" + ` the
+release; anyone who can read it can read the journal. With ` + "`journal.persistentVolumeClaim`" + ` the
 driver has no account.
 `)
 	for _, v := range []string{"v1alpha1", "v1alpha2"} {

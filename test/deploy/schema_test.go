@@ -176,21 +176,24 @@ func chartSchema(t *testing.T) string {
 	return head + key + strings.TrimSuffix(indented(t, schema, "    "), "}") + strings.TrimSpace(end) + "\n" + tail
 }
 
-// configuration is the reference of the configuration's keys.
+// configuration is its page: what is written by hand, then the reference of all
+// keys.
 func configuration(t *testing.T) string {
 	t.Helper()
+	text, err := os.ReadFile(root + "/deploy/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const mark = "<!-- Written by `make generate` from the types in pkg/config and the providers; edit their comments. -->\n"
+	written, _, ok := strings.Cut(string(text), mark)
+	if !ok {
+		t.Fatalf("deploy/configuration.md has lost the line %s", mark)
+	}
 	var b strings.Builder
-	b.WriteString(`# Configuration
-
-<!-- Written by ` + "`make generate`" + ` from the types in pkg/config and the providers; edit their comments. -->
-
-The keys of the driver's one file. The [README](../README.md#configure-it) shows a file, and
-[storage-services.md](storage-services.md) a backend of each type. [config.schema.json](config.schema.json) is a JSON schema
-of the file, for editors; ` + "`contract-cosi-driver serve --config FILE --validate`" + ` checks a file whole.
-`)
+	b.WriteString(written + mark)
 	schema := configSchema(t)
 	for p := schema.Properties.Oldest(); p != nil; p = p.Next() {
-		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n| key | value | meaning |\n|---|---|---|\n", p.Key, capital(meaning(p.Key, p.Value)))
+		fmt.Fprintf(&b, "\n### %s\n\n%s.\n\n| key | value | meaning |\n|---|---|---|\n", p.Key, capital(meaning(p.Key, p.Value)))
 		section, at := p.Value, p.Key
 		if section.Items != nil {
 			section, at = section.Items, at+"[]"

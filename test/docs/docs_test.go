@@ -6,7 +6,7 @@
 // writes what is generated, and the output of commands that has changed.
 package docs
 
-//go:generate go test . -run TestDescriptorSets -update
+//go:generate go test . -run TestDescriptorSets|TestProto|TestContractAPI|TestExposition -update
 
 import (
 	"flag"
@@ -20,7 +20,6 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/driver"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
 
@@ -45,20 +44,21 @@ func block(t *testing.T, text, language string) string {
 	_, rest, ok := strings.Cut(text, "\n```"+language+"\n")
 	body, _, closed := strings.Cut(rest, "\n```\n")
 	if !ok || !closed {
-		t.Fatalf("README.md has no %s block", language)
+		t.Fatalf("the page has no %s block", language)
 	}
 	return body
 }
 
-// The configuration that README.md shows is accepted, but for the files of
+// The configuration that its page shows is accepted, but for the files of
 // another machine.
 func TestConfiguration(t *testing.T) {
 	t.Parallel()
-	_, text := readme(t)
+	root, _ := readme(t)
+	content, err := os.ReadFile(filepath.Join(root, "deploy", "configuration.md"))
+	must(t, err)
+	text := string(content)
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(token, []byte("x"), 0o600))
 	shown := strings.Replace(block(t, text, "yaml"), "/etc/contract-cosi-driver/token", token, 1)
 	if _, err := config.Parse([]byte(shown), driver.Types()); err != nil {
 		t.Error(err)
@@ -70,22 +70,6 @@ func TestConfiguration(t *testing.T) {
 	elsewhere := before + strings.Replace(block(t, rest, "yaml"), "/etc/contract-cosi-driver/kubeconfig", token, 1) + "\nbackends:\n" + after
 	if c, err := config.Parse([]byte(elsewhere), driver.Types()); err != nil || c.Journal.Secrets == nil {
 		t.Errorf("the journal in Secrets: %v", err)
-	}
-}
-
-func TestParameterTable(t *testing.T) {
-	t.Parallel()
-	_, text := readme(t)
-	for _, class := range []params.Class{params.BucketClass, params.BucketAccessClass} {
-		var want []string
-		for _, p := range params.Table() {
-			if p.Class == class {
-				want = append(want, "`"+p.Name+"`")
-			}
-		}
-		if !strings.Contains(text, "| "+string(class)+" | "+strings.Join(want, ", ")+" |") {
-			t.Errorf("README.md does not list the parameters of %s: %s", class, strings.Join(want, ", "))
-		}
 	}
 }
 

@@ -3,6 +3,7 @@ package docs
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -34,8 +35,83 @@ var versions = map[string]struct {
 var (
 	heading = regexp.MustCompile(`(?m)^## (.+)$`)
 	codeRow = regexp.MustCompile(`(?m)^\| ([A-Z][A-Za-z]+) \|`)
-	field   = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|")
+	field   = regexp.MustCompile("(?m)^\\| `([a-z0-9_.\\[\\]]+)` \\| `([^`]+)` \\| [^|]+ \\| [^|]+ \\|$")
 )
+
+// elsewhere are fields that a caller may send and that the messages which the
+// driver links do not have: those of a later release, and of later generations.
+var elsewhere = map[string]map[string]protoreflect.MessageDescriptor{
+	"v1alpha1 DriverDeleteBucket request":       {"delete_context": nil},
+	"v1alpha1 DriverRevokeBucketAccess request": {"revoke_access_context": nil},
+	"v1alpha2 DriverGrantBucketAccess request": {
+		"buckets[].object_data_access_mode":     (&cosipb.DriverGrantBucketAccessRequestB2{}).ProtoReflect().Descriptor(),
+		"buckets[].object_metadata_access_mode": (&cosipb.DriverGrantBucketAccessRequestB2{}).ProtoReflect().Descriptor(),
+		"buckets[].bucket_metadata_access_mode": (&cosipb.DriverGrantBucketAccessRequestB2{}).ProtoReflect().Descriptor(),
+	},
+}
+
+// typeOf is the type of the field at a path, as a proto file writes it; "" if
+// there is no such field.
+func typeOf(m protoreflect.MessageDescriptor, path string) string {
+	first, rest, nested := strings.Cut(path, ".")
+	name, many := strings.CutSuffix(first, "[]")
+	f := m.Fields().ByName(protoreflect.Name(name))
+	if f == nil || nested && many != (f.IsList() || f.IsMap()) {
+		return ""
+	}
+	single := func(f protoreflect.FieldDescriptor) string {
+		switch {
+		case f.Message() != nil:
+			return string(f.Message().Name())
+		case f.Enum() != nil:
+			return string(f.Enum().Name())
+		}
+		return f.Kind().String()
+	}
+	switch {
+	case nested && f.IsMap():
+		return typeOf(f.MapValue().Message(), rest)
+	case nested && f.Message() != nil:
+		return typeOf(f.Message(), rest)
+	case nested:
+		return ""
+	case f.IsMap():
+		return "map<" + single(f.MapKey()) + ", " + single(f.MapValue()) + ">"
+	case f.IsList():
+		return "repeated " + single(f)
+	}
+	return single(f)
+}
+
+// holdFields compares a table of a section with a message: each of the message's
+// fields has a row, and each row the type of its field, a source and an effect.
+func holdFields(t *testing.T, of, text, head string, m protoreflect.MessageDescriptor) {
+	t.Helper()
+	_, table, _ := strings.Cut(text, "\n| "+head+" | type | source | effect |\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	rows := map[string]bool{}
+	for _, row := range field.FindAllStringSubmatch(table, -1) {
+		rows[row[1]] = true
+		later, is := elsewhere[of+" "+head][row[1]]
+		want := typeOf(m, row[1])
+		if is && later != nil {
+			want = typeOf(later, row[1])
+		} else if is {
+			want = "map<string, string>"
+		}
+		if row[2] != want {
+			t.Errorf("%s: the %s's %s is documented as %q and is %q", of, head, row[1], row[2], want)
+		}
+	}
+	for i := range m.Fields().Len() {
+		if name := string(m.Fields().Get(i).Name()); !rows[name] {
+			t.Errorf("%s: the %s's field %s has no row", of, head, name)
+		}
+	}
+	if n := strings.Count(table, "\n| `"); n != len(rows) {
+		t.Errorf("%s: %d rows on the %s, %d can be read", of, n, head, len(rows))
+	}
+}
 
 // sections cuts a document at its headings of the second level.
 func sections(text string) map[string]string {
@@ -59,8 +135,8 @@ func firstColumn(pattern *regexp.Regexp, text string) []string {
 	return out
 }
 
-// The documents name exactly the codes that each RPC can answer, and no field
-// that its request does not have.
+// The documents name exactly the codes that each RPC can answer, and all fields
+// of its request and answer with their types.
 func TestCodesAndFields(t *testing.T) {
 	t.Parallel()
 	root, err := harness.Root()
@@ -82,17 +158,11 @@ func TestCodesAndFields(t *testing.T) {
 					t.Errorf("%s.md has no section on %s", version, m.Name())
 					continue
 				}
-				for _, name := range firstColumn(field, text) {
-					if m.Input().Fields().ByName(protoreflect.Name(name)) == nil {
-						t.Errorf("%s %s: the request has no field %s", version, m.Name(), name)
-					}
-				}
+				holdFields(t, version+" "+string(m.Name()), text, "request", m.Input())
+				holdFields(t, version+" "+string(m.Name()), text, "answer", m.Output())
 				table, fails := v.tables["/"+string(service.FullName())+"/"+string(m.Name())]
 				if !fails {
-					continue // DriverGetInfo asks nobody
-				}
-				if n := m.Input().Fields().Len(); len(firstColumn(field, text)) == 0 && n > 0 {
-					t.Errorf("%s %s: none of the request's %d fields is documented", version, m.Name(), n)
+					continue // DriverGetInfo asks no service
 				}
 				var want []string
 				for _, c := range table.Codes() {
@@ -128,6 +198,37 @@ func TestDescriptorSets(t *testing.T) {
 	file, err := protodesc.NewFile(newest, nil)
 	must(t, err)
 	descriptorSet(t, "cosi-c2.protoset", file)
+}
+
+// v1alpha1.proto is the protocol that the driver links, as grpcurl writes it from
+// the descriptor set.
+func TestProto(t *testing.T) {
+	t.Parallel()
+	root, err := harness.Root()
+	must(t, err)
+	dir := t.TempDir()
+	render := exec.CommandContext(t.Context(), "go", "tool", "-modfile=test/tools/go.mod", "grpcurl",
+		"-protoset", "proto-docs/cosi.protoset", "-proto-out-dir", dir, "describe", "cosi.v1alpha1.Provisioner")
+	render.Dir = root
+	if out, err := render.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	rendered, err := os.ReadFile(filepath.Join(dir, versions["v1alpha1"].file.Path()))
+	must(t, err)
+	want := "// COSI v1alpha1, written by make generate from the descriptor in\n" +
+		"// sigs.k8s.io/container-object-storage-interface-spec v0.1.0. v1alpha1.md says what\n" +
+		"// each field is for. Sidecars since v0.2.0 also send two fields that this version\n" +
+		"// does not have: map<string, string> delete_context = 2 of DriverDeleteBucketRequest,\n" +
+		"// and map<string, string> revoke_access_context = 3 of DriverRevokeBucketAccessRequest.\n" + string(rendered)
+	file := filepath.Join(root, "proto-docs", "cosi", "v1alpha1.proto")
+	if *update {
+		must(t, os.WriteFile(file, []byte(want), 0o644))
+	}
+	got, err := os.ReadFile(file)
+	must(t, err)
+	if string(got) != want {
+		t.Error("proto-docs/cosi/v1alpha1.proto is stale; run make generate")
+	}
 }
 
 // descriptorSet compares a file of proto-docs with these files and all that they

@@ -14,7 +14,8 @@ func reference() string {
 	var b strings.Builder
 	b.WriteString("# Class parameters\n\n")
 	b.WriteString("<!-- Written by `make generate` from the table in pkg/params; edit that. -->\n\n")
-	b.WriteString("Keys are case-sensitive and an unknown key is refused. One message reports all the faults of a class. What a storage\n" +
+	b.WriteString("For platform engineers who write BucketClasses and BucketAccessClasses: every parameter, its values and its default.\n\n" +
+		"Keys are case-sensitive and an unknown key is refused. One message reports all the faults of a class. What a storage\n" +
 		"service does not have is refused with the parameter's name, and nothing is made.\n\n" +
 		"The last column names the servers that the tests of a parameter run on: versitygw 1.8.0, as contractd runs it, Ceph's\n" +
 		"radosgw 16.2.15, and a fake that keeps state.\n")

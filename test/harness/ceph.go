@@ -91,7 +91,7 @@ func StartCeph(ctx context.Context, dir string) (_ *Ceph, err error) {
 	if _, err := c.command(ctx, "ceph", "osd", "new", disk); err != nil {
 		return nil, err
 	}
-	// With another id than the monitor was told, it passes over the daemon for ever.
+	// With another id than the monitor was told, it passes over the daemon forever.
 	if _, err := c.command(ctx, "ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", disk); err != nil {
 		return nil, err
 	}
@@ -171,9 +171,9 @@ func (c *Ceph) daemon(ctx context.Context, program string, args ...string) (*Pro
 	return p, err
 }
 
-// cephConfig keeps every path in dir. Nobody proves who he is inside of the
+// cephConfig keeps every path in dir. There is no authentication inside of the
 // cluster, which leaves crc as the only mode of its messages: the other one
-// waits for ever.
+// waits forever.
 func cephConfig(dir, cluster, monitor string) string {
 	return fmt.Sprintf(`[global]
 fsid = %[2]s
@@ -220,7 +220,7 @@ func answers(ctx context.Context, url string) error {
 	return resp.Body.Close()
 }
 
-// freePorts finds ports that nobody listens at, below those that the system
+// freePorts finds free ports, below those that the system
 // gives to outgoing connections, which could take one before it is used.
 func freePorts(n int) ([]int, error) {
 	const lowest, number = 20000, 12000

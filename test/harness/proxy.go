@@ -20,7 +20,7 @@ type Fate int
 const (
 	// Deliver: the service does it and its answer arrives.
 	Deliver Fate = iota
-	// LoseAnswer: the service does it and nobody hears.
+	// LoseAnswer: the service does it and the caller never hears.
 	LoseAnswer
 	// LoseRequest: the service never hears.
 	LoseRequest
@@ -112,7 +112,7 @@ func (l *Line) next(r *http.Request) (fate Fate, onLoss func()) {
 	return fate, l.onLoss
 }
 
-// Plan counts anew and lets plan say what becomes of each call, from 1.
+// Plan counts from 1 again and lets plan say what becomes of each call, from 1.
 // onLoss, which may be nil, is called when one is about to be lost.
 func (l *Line) Plan(plan func(call int) Fate, onLoss func()) {
 	if onLoss == nil {
@@ -123,8 +123,8 @@ func (l *Line) Plan(plan func(call int) Fate, onLoss func()) {
 	l.calls, l.whole, l.plan, l.onLoss = nil, nil, plan, onLoss
 }
 
-// Lose counts anew and loses the answer to the n-th call: the service does it
-// and nobody hears. 0 loses none, -1 every request before the service hears.
+// Lose counts from 1 again and loses the answer to the n-th call: the service does it
+// and the caller never hears. 0 loses none, -1 every request before the service hears.
 func (l *Line) Lose(n int) {
 	l.Plan(func(call int) Fate {
 		switch {
@@ -137,7 +137,7 @@ func (l *Line) Lose(n int) {
 	}, nil)
 }
 
-// Heal counts anew and loses nothing any more.
+// Heal counts from 1 again and loses nothing.
 func (l *Line) Heal() { l.Plan(nil, nil) }
 
 // Cut loses every request.

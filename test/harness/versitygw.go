@@ -88,7 +88,7 @@ func (g *VersityGW) Restart(ctx context.Context) error {
 	return err
 }
 
-// freeAddress is one that nobody listens on, for servers that do not tell which
+// freeAddress is one that no process listens on, for servers that do not tell which
 // port they got.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -372,7 +372,7 @@ func TestCommandFaults(t *testing.T) {
 		t.Errorf("in an outage audit ended with %d: %s%s", status, stdout, stderr)
 	}
 	access := "main." + l.contract + ".ba-1"
-	if stdout, stderr, status := e.tool("revoke", "--access", access); status != 2 || stdout != "" || !strings.Contains(stderr, "repeat the command until it succeeds") {
+	if stdout, stderr, status := e.tool("revoke", "--access", access); status != 2 || stdout != "" || !strings.Contains(stderr, "run the command again until it succeeds") {
 		t.Errorf("in an outage revoke ended with %d: %s%s", status, stdout, stderr)
 	}
 	if stdout, _, _ := e.tool("keys"); !strings.Contains(stdout, "Revoking") {

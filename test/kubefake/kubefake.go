@@ -235,7 +235,7 @@ func (s *Server) Backup() (restore func()) {
 	}
 }
 
-// Calls returns how many calls of each verb there were on Secrets, and counts anew.
+// Calls returns how many calls of each verb there were on Secrets, and starts at 0 again.
 func (s *Server) Calls() map[string]int { return s.called("secrets") }
 
 // LeaseCalls is Calls for Leases.
@@ -277,7 +277,7 @@ func (s *Server) Add(secrets ...corev1.Secret) {
 	}
 }
 
-// Edit changes a Secret as somebody with kubectl would; nil deletes it.
+// Edit changes a Secret as a person with kubectl would; nil deletes it.
 func (s *Server) Edit(name string, edit func(*corev1.Secret)) { change(s, "secrets", name, edit) }
 
 // EditLease is Edit for a Lease.

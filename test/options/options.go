@@ -1,6 +1,6 @@
 // Package options proves every bucket option on every server within reach: it
 // is there after the bucket was made, as the server itself tells it; it is
-// another after the class was; somebody's change is seen and undone; and it is
+// another after the class was; a change by others is seen and undone; and it is
 // gone when the class drops it. A server that lacks an option says so before
 // anything is made.
 package options
@@ -201,7 +201,7 @@ func (o option) isKept(t *testing.T, s *Server) {
 	got, err = e.Restore(ctx, name, then, first)
 	written("another class", got, err, o.name)
 	tells("another class", o.next)
-	got, err = e.Restore(ctx, name, first, first) // as after somebody's change
+	got, err = e.Restore(ctx, name, first, first) // as after a change by others
 	written("changed behind the driver's back", got, err, o.name)
 	tells("restored", o.says)
 

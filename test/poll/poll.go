@@ -1,5 +1,5 @@
-// Package poll waits for what another process or goroutine brings about and
-// tells nobody of. It is the one place where a test sleeps, and no verdict hangs
+// Package poll waits for what another process or goroutine brings about without
+// telling. It is the one place where a test sleeps, and no verdict hangs
 // on how long that takes.
 package poll
 

@@ -104,7 +104,7 @@ func run(ctx context.Context) error {
 	}
 }
 
-// until waits for somebody to accept connections.
+// until waits for a process to accept connections.
 func until(ctx context.Context, network, address string) error {
 	var dialer net.Dialer
 	for {

@@ -34,8 +34,8 @@ const Owner = "contracttest"
 type Service struct {
 	// Provider is the provider under test.
 	Provider contract.Provider
-	// Lose counts the provider's calls anew and loses the answer of the n-th:
-	// the server has done it and nobody hears. 0 loses none, -1 every request,
+	// Lose counts the provider's calls from 1 again and loses the answer of the n-th:
+	// the server has done it and the provider never hears. 0 loses none, -1 every request,
 	// before the server hears of it.
 	Lose func(n int)
 	// Calls is how many calls there were since then.
@@ -51,7 +51,7 @@ type Harness struct {
 	// Slow makes a provider at a server that signs no contract at once; nil if
 	// there is no such server.
 	Slow func(t *testing.T) Service
-	// Secrets are the administration credentials, which nobody may be told.
+	// Secrets are the administration credentials, which may appear in no output.
 	Secrets []string
 	// Operator changes keys past the provider, for one that restores them; nil
 	// for any other.

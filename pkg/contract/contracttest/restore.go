@@ -11,7 +11,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
-// Key is a key of an access, as whoever operates the service finds it.
+// Key is a key of an access, as the operator of the service finds it.
 type Key struct{ Contract, Slot, AccessKeyID, Bucket string }
 
 // Operator does, with the service's own means, what a driver does not expect.
@@ -85,7 +85,7 @@ func testRestoreKey(e *env) {
 				e.Errorf("%s: %q differ, want %q among them", name, differing, c.want)
 			}
 			if !write && !c.effect() {
-				e.Errorf("%s: it was put right though nobody asked for that", name)
+				e.Errorf("%s: it was put right though that was not asked for", name)
 			}
 		}
 		asIssued(name + " and restored")

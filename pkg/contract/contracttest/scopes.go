@@ -365,7 +365,7 @@ func testNotTheBucket(e *env) {
 	}
 }
 
-// Whoever wrote an object, it is the contract's: nothing that an application
+// Every object is the contract's, also one that an application wrote: nothing that an application
 // does may put it out of the reach of the one who pays for it.
 func testObjectsOwner(e *env) {
 	if !e.limited() {

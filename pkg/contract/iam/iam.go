@@ -8,7 +8,7 @@
 // has an account to itself, its credentials are in a file of its own; all else
 // stays the same.
 //
-// The account owns the buckets, whoever of its users made them, so the driver
+// The account owns the buckets, whichever of its users created them, so the driver
 // tells the contracts' buckets apart by its mark on them, and a user's objects
 // are the account's. A secret is told once: a key whose answer was lost is an
 // orphan, which the next IssueKey removes. IAM is consistent eventually, so a
@@ -50,7 +50,7 @@ type Config struct {
 	Credentials func(ctx context.Context, contract string) (secret.KeyPair, error)
 	// Accounts names a contract of each account that there are credentials for.
 	Accounts func() []string
-	// OwnAccounts says that a contract is an account which somebody else has made
+	// OwnAccounts says that a contract is an account which someone else has created
 	// for it, and who knows its owner: all buckets of the account are the
 	// contract's, and users get no tags, which such a service need not have.
 	OwnAccounts bool
@@ -180,7 +180,7 @@ func (p *Provider) makeUser(ctx context.Context, name, slot string, tags map[str
 
 // EnsureContract implements contract.Provider. Labels become tags of the
 // contract's user; one that the terms no longer have stays, as it may by now be
-// somebody else's.
+// another owner's.
 func (p *Provider) EnsureContract(ctx context.Context, spec contract.Spec) (contract.Contract, error) {
 	user, err := p.user(ctx, spec.Name, cosi.ContractSlot)
 	if fault.Is(err, fault.NotFound) {

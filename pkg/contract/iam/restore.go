@@ -19,8 +19,8 @@ import (
 
 var _ contract.Restorer = (*Provider)(nil)
 
-// RestoreKey implements contract.Restorer. Policies that somebody has given to
-// the user beside the driver's are not looked at.
+// RestoreKey implements contract.Restorer. Policies that others have given to
+// the user beside the driver's are not checked.
 func (p *Provider) RestoreKey(ctx context.Context, name, slot string, key secret.KeyPair, scope *contract.Scope, write bool) ([]string, error) {
 	want, err := p.documentOf(contract.IssueKeyRequest{Contract: name, Slot: slot, Scope: scope})
 	if err != nil {

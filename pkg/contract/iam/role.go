@@ -21,7 +21,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
-// WebIdentity is a role that the driver takes on with a token of its pod, so that
+// WebIdentity is a role that the driver assumes with a token of its pod, so that
 // no key of the account is stored anywhere (IRSA at EKS). The service gives a
 // temporary key for the token.
 type WebIdentity struct {

@@ -31,7 +31,7 @@ type Settings struct {
 	// CredentialsDir, in its place, has a file for each contract, named as it: a
 	// contract is then an account of its own.
 	CredentialsDir string `yaml:"credentialsDir,omitempty"`
-	// WebIdentity, in place of both, is a role that the driver takes on.
+	// WebIdentity, in place of both, is a role that the driver assumes.
 	WebIdentity *WebIdentity `yaml:"webIdentity,omitempty"`
 	// Path begins the paths of all IAM users; /contract-cosi/ by default.
 	Path string `yaml:"path,omitempty"`

@@ -69,9 +69,9 @@ func (p *Provider) probe(ctx context.Context, pair secret.KeyPair, req contract.
 	case code == "":
 		return fault.NoAnswer(err, "", "the storage")
 	case code == "InvalidAccessKeyId" || code == "SignatureDoesNotMatch":
-		return fault.Wrap(fault.Unavailable, err, "the storage does not know the fresh key yet; repeat the call")
+		return fault.Wrap(fault.Unavailable, err, "the storage does not know the new key yet; retry")
 	case code == "AccessDenied" && lists:
-		return fault.Wrap(fault.Unavailable, err, "the storage does not let the fresh key do what it may; repeat the call, and check what the account's own policies deny")
+		return fault.Wrap(fault.Unavailable, err, "the storage does not let the new key do what it may; retry, and check what the account's own policies deny")
 	}
 	return nil // it knows the key: what else is wrong, the application would be told as well
 }

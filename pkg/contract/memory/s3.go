@@ -60,7 +60,7 @@ type carrier struct{ *Line }
 
 // RoundTrip implements http.RoundTripper.
 func (c carrier) RoundTrip(r *http.Request) (answer *http.Response, err error) {
-	e := c.read(r) // whoever has sent a request need not be there when it is carried out
+	e := c.read(r) // the caller of a request need not be there when it is carried out
 	err = c.Step(r.Context(), nameOf(r), func() error {
 		answer = e.answer()
 		return nil

@@ -28,7 +28,7 @@ import (
 // users of the accesses: that is pkg/contract/iam, at an account of its own.
 //
 // The driver's user needs the capabilities accounts=* and users=*. Squid asks
-// for a capability that nobody can be given when an account is read or deleted;
+// for a capability that no user can be given when an account is read or deleted;
 // there the user has the flag admin.
 type Accounts struct {
 	calls     *client
@@ -70,7 +70,7 @@ func (p *Accounts) Capabilities() contract.Capabilities {
 func (p *Accounts) Regions(context.Context) ([]cosi.Endpoint, error) { return p.endpoints, nil }
 
 // Check implements contract.Provider. That accounts can be read is tried, at one
-// that nobody has.
+// that does not exist.
 func (p *Accounts) Check(ctx context.Context) error {
 	u, err := p.calls.userOfKey(ctx, p.calls.Credentials().AccessKeyID)
 	if err != nil {
@@ -141,7 +141,7 @@ func (p *Accounts) ensure(ctx context.Context, spec *contract.Spec) error {
 		if have, err = p.calls.createAccount(ctx, id, want); fault.Is(err, fault.Conflict) { // by an attempt whose answer was lost
 			taken := err
 			if have, err = p.calls.getAccount(ctx, id); fault.Is(err, fault.NotFound) {
-				err = taken // it is the name that somebody has
+				err = taken // it is the name that is taken
 			}
 		}
 	}
@@ -175,7 +175,7 @@ func (p *Accounts) ensureRoot(ctx context.Context, name string) error {
 		if fault.Is(err, fault.Conflict) {
 			taken := err
 			if have, err = p.calls.getUser(ctx, uid); fault.Is(err, fault.NotFound) {
-				err = taken // it is the key's id that somebody has
+				err = taken // it is the key's id that is taken
 			}
 		}
 	}
@@ -201,7 +201,7 @@ func (p *Accounts) account(ctx context.Context, name string) (*iam.Provider, err
 	}
 	pair, err := find(root.Keys, rootKeyID(name))
 	if err != nil {
-		return nil, fault.New(fault.FailedPrecondition, "the root user %s of its account has lost the key %s; restart the driver, which makes it anew", rootID(name), rootKeyID(name))
+		return nil, fault.New(fault.FailedPrecondition, "the root user %s of its account has lost the key %s; restart the driver, which creates it again", rootID(name), rootKeyID(name))
 	}
 	within := p.within
 	within.Credentials = func(context.Context, string) (secret.KeyPair, error) { return pair, nil }
@@ -238,7 +238,7 @@ func (p *Accounts) DeleteContract(ctx context.Context, name string) error {
 }
 
 // IssueKey implements contract.Provider. The contract's own keys are of an IAM
-// user too: the root user's is nobody's but the driver's.
+// user too: the root user's is the driver's alone.
 func (p *Accounts) IssueKey(ctx context.Context, req contract.IssueKeyRequest) (secret.KeyPair, error) {
 	if req.Scope != nil {
 		if err := nameable(*req.Scope); err != nil {

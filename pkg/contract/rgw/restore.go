@@ -16,8 +16,8 @@ var _ contract.Restorer = (*Provider)(nil)
 
 // RestoreKey implements contract.Restorer. A key is stopped with its user, which
 // release 16 then forgets the policies of, or by the policy that suspends.
-// Policies that somebody has given to the user beside the driver's are not
-// looked at.
+// Policies that others have given to the user beside the driver's are not
+// checked.
 func (p *Provider) RestoreKey(ctx context.Context, name, slot string, pair secret.KeyPair, scope *contract.Scope, write bool) ([]string, error) {
 	uid := userID(name, slot)
 	want, err := policyOf(scope)

@@ -10,11 +10,11 @@
 //     further: so the contract's own user may be allowed everything, and then
 //     reaches every object of the contract and nothing else.
 //   - A bucket's name is free if no other bucket of the contract has it, and a
-//     policy that names a bucket can never come to mean somebody else's.
+//     policy that names a bucket can never come to mean another contract's.
 //   - All that belongs to a contract is found by the name of its tenant.
 //
-// A tenant's buckets are found by name with the tenant's keys. Whoever comes
-// without one, to a bucket that is public, writes <tenant>:<bucket>.
+// A tenant's buckets are found by name with the tenant's keys. A request
+// without one, to a bucket that is public, names it as <tenant>:<bucket>.
 //
 // The driver chooses a key's id and leaves its secret to the gateway, which
 // could take that too, but writes it into its log.
@@ -360,7 +360,7 @@ func (p *Provider) makeAccess(ctx context.Context, uid, shown string, req contra
 	have, lookup := p.calls.getUser(ctx, uid)
 	switch {
 	case fault.Is(lookup, fault.NotFound):
-		return secret.KeyPair{}, err // it is the key's id that somebody has
+		return secret.KeyPair{}, err // it is the key's id that is taken
 	case lookup != nil:
 		return secret.KeyPair{}, lookup
 	case have.DisplayName != shown:

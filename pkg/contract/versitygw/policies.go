@@ -19,7 +19,7 @@ import (
 // readers look at so many buckets at once.
 const readers = 8
 
-// rewrites is how often an edit that another process has undone is made again.
+// rewrites is how often an edit that another process has undone is repeated.
 const rewrites = 4
 
 // grant lets the slot's principals, and none of its others, do in each bucket
@@ -173,7 +173,7 @@ func (p *Provider) edit(ctx context.Context, name, bucket string, sure bool, cha
 			return fault.In(err, "bucket %s", bucket)
 		}
 	}
-	return fault.New(fault.Unavailable, "bucket %s: its policy is changed by somebody else all the time; repeat the call", bucket)
+	return fault.New(fault.Unavailable, "bucket %s: another process keeps changing its policy; retry", bucket)
 }
 
 // named is a bucket's name, as a lock has it.

@@ -187,7 +187,7 @@ func (p *Provider) GetContract(ctx context.Context, name string) (contract.Contr
 }
 
 // DeleteContract implements contract.Provider. The gateway would delete an
-// account that owns buckets and leave them to nobody, so they are looked for,
+// account that owns buckets and leave them without an owner, so they are looked for,
 // while the account cannot make any.
 func (p *Provider) DeleteContract(ctx context.Context, name string) error {
 	all, err := p.accounts(ctx)
@@ -405,7 +405,7 @@ func (p *Provider) RevokeKey(ctx context.Context, req contract.RevokeKeyRequest)
 	return p.removeAll(ctx, append(known, named...))
 }
 
-// revokeContractKey leaves a contract's account with a secret that nobody knows.
+// revokeContractKey leaves a contract's account with a secret that no one knows.
 func (p *Provider) revokeContractKey(ctx context.Context, req contract.RevokeKeyRequest) error {
 	access := contractAccount(req.Contract, p.owner)
 	if req.AccessKeyID != "" && req.AccessKeyID != access {

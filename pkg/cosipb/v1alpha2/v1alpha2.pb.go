@@ -1032,7 +1032,7 @@ func (x *AccessMode) GetMode() AccessMode_Mode {
 
 type DriverCreateBucketRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The Bucket object's name. The same name is the same bucket, for ever.
+	// The Bucket object's name. The same name is always the same bucket.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// What the bucket has to support; empty leaves it to the driver.
 	Protocols []*ObjectProtocol `protobuf:"bytes,2,rep,name=protocols,proto3" json:"protocols,omitempty"`

@@ -182,11 +182,11 @@ func Tables() map[string]code.Table {
 		fault.Internal:           codes.Internal,
 	}
 	// NOT_FOUND would be taken for success by the sidecar in Delete, and is
-	// retried for ever in Revoke.
+	// retried forever in Revoke.
 	gone := common.With(code.Table{fault.Mismatch: codes.FailedPrecondition, fault.NotFound: codes.FailedPrecondition})
 	return map[string]code.Table{
 		// The specification's ALREADY_EXISTS is for a bucket made with other
-		// parameters. For somebody else's bucket it would be legal too, but the
+		// parameters. For another owner's bucket it would be legal too, but the
 		// v0.2.2 sidecar hides the message of that code from the user.
 		createBucket: common.With(code.Table{fault.Mismatch: codes.AlreadyExists, fault.NotFound: codes.Unavailable}), // what was found a moment ago
 		deleteBucket: gone,

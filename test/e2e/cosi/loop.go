@@ -25,7 +25,7 @@ const (
 
 // loop calls listeners as upstream's loop does: the last event of an object
 // counts, one object is never handled twice at once, and what fails is repeated
-// for ever, at growing distances.
+// forever, at growing distances.
 //
 // It differs in one thing. Upstream forgets an event that arrives while the
 // object's last one is being handled and succeeds, until the object changes
@@ -77,7 +77,7 @@ func watch[T object](l *loop, c clients, events record.EventRecorder, resource s
 			l.put(obj.(T), func(ctx context.Context) error { return to.Add(ctx, obj.(T)) })
 		},
 		UpdateFunc: func(old, obj any) {
-			if old.(T).GetUID() != obj.(T).GetUID() { // made anew while the watch was away
+			if old.(T).GetUID() != obj.(T).GetUID() { // created again while the watch was away
 				l.put(old.(T), func(ctx context.Context) error { return to.Delete(ctx, old.(T)) })
 			}
 			l.put(obj.(T), func(ctx context.Context) error { return to.Update(ctx, old.(T), obj.(T)) })

@@ -118,7 +118,7 @@ func start(ctx context.Context, cfg Config) (*Gateway, error) {
 	go func() {
 		defer close(g.done)
 		g.err = embedgw.RunVersityGW(ctx, be, &embedgw.Config{
-			// Nobody is given the root key, so it is another one at each start.
+			// No one is given the root key, so it is another one at each start.
 			RootUserAccess: "ROOT" + rand.Text()[:16],
 			RootUserSecret: rand.Text(),
 			Region:         cfg.Region,
@@ -215,7 +215,7 @@ func probe(dir string) error {
 }
 
 // adopt reads which buckets there are. A bucket whose making was cut short by a
-// crash is a directory without an owner; it holds nothing, nobody could ever
+// crash is a directory without an owner; it holds nothing, no one could ever
 // use or delete it, and its name would be taken for good, so it goes.
 func adopt(ctx context.Context, storage *posix.Posix, buckets *Buckets) error {
 	found, err := storage.ListBucketsAndOwners(ctx)

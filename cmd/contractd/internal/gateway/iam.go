@@ -109,7 +109,7 @@ func (i *iam) judgeScoped(key store.Key, contract store.Contract, r request) ver
 	return noMatch
 }
 
-// ResolvePrincipals returns which names of a bucket policy nobody has.
+// ResolvePrincipals returns which names of a bucket policy belong to no account.
 func (i *iam) ResolvePrincipals(names []string) ([]string, error) {
 	var missing []string
 	for _, name := range names {

@@ -188,9 +188,9 @@ func matches(header, etag string) bool {
 	return false
 }
 
-// errResigned tells that a contract was cancelled and signed anew between two
+// errResigned tells that a contract was cancelled and signed again between two
 // looks at it.
-var errResigned = errors.New("signed anew")
+var errResigned = errors.New("signed again")
 
 // DeleteContract implements DELETE /v1/contracts/{contractName}.
 func (s *Service) DeleteContract(_ context.Context, r api.DeleteContractRequestObject) (api.DeleteContractResponseObject, error) {

@@ -96,7 +96,7 @@ func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.As(err, &p):
 	case errors.Is(err, store.ErrClosed):
-		p = unavailable("The service is shutting down. Repeat the request in a moment.")
+		p = unavailable("The service is shutting down. Retry in a moment.")
 	default:
 		klog.FromContext(r.Context()).Error(err, "Request failed", "method", r.Method, "path", r.URL.Path, "requestId", requestID)
 		p = newProblem(http.StatusInternalServerError, api.Internal,
@@ -111,5 +111,5 @@ func writeError(w http.ResponseWriter, r *http.Request, err error) {
 		h.Set("Retry-After", strconv.Itoa(p.retryAfter))
 	}
 	w.WriteHeader(body.Status)
-	_ = json.NewEncoder(w).Encode(body) // the caller has gone: nobody is left to tell
+	_ = json.NewEncoder(w).Encode(body) // the caller has gone: no one is left to tell
 }

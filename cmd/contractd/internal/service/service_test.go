@@ -353,7 +353,7 @@ func TestSignAndChange(t *testing.T) {
 	b.ok(http.StatusNoContent, "DELETE", acme, "")
 	signed := b.ok(http.StatusCreated, "PUT", acme, same, "If-None-Match: *")
 	if signed.header.Get("ETag") == etag || decode[api.Contract](t, signed).Code == c.Code {
-		t.Error("a contract signed anew has the old one's ETag or code")
+		t.Error("a contract signed again has the old one's ETag or code")
 	}
 }
 
@@ -478,7 +478,7 @@ func TestEveryDeleteMayBeRepeated(t *testing.T) {
 	}
 	b.sign("acme", `{"owner":"me"}`)
 	if got := b.keyNames(""); len(got) > 0 {
-		t.Errorf("a contract signed anew has keys %v", got)
+		t.Errorf("a contract signed again has keys %v", got)
 	}
 }
 

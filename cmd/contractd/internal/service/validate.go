@@ -86,7 +86,7 @@ func (f *faults) bound(pointer string, value *int64) {
 }
 
 // unsupported names the bounds that the storage cannot keep. Accepting one would
-// promise what nobody holds.
+// promise what nothing enforces.
 func (f *faults) unsupported(quota *api.Quota) {
 	if quota == nil {
 		return
