@@ -206,7 +206,7 @@ func (k kindOfClass) there(key string) map[string]*objects.Class {
 }
 
 // bring makes the classes of a kind as they should be. What COSI keeps immutable is
-// deleted and made again: COSI has copied what buckets need of it.
+// deleted and re-created: COSI has copied what buckets need of it.
 func (o *cosiObjects) bring(ctx context.Context, kind int, key string, should map[string]objects.Class) error {
 	k := o.kinds[kind]
 	is := k.there(key)

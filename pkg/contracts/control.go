@@ -380,7 +380,7 @@ func (k *control) apply(ctx context.Context, obj metav1.Object, subresource stri
 	return fault.In(client.Apply(ctx, obj.GetNamespace(), obj.GetName(), subresource, body), "%s %s", kind, obj.GetName())
 }
 
-// gone reports that what was to be changed is not there any more, or that another one
+// gone reports that what was to be changed is no longer there, or that another one
 // has its name, which is looked at for itself.
 func gone(err error) bool { return fault.Is(err, fault.NotFound) || fault.Is(err, fault.Mismatch) }
 
@@ -469,7 +469,7 @@ func (k *control) class(ctx context.Context, name string) (again time.Duration, 
 	if !equality.Semantic.DeepEqual(&obj.Status, status) {
 		err = k.apply(ctx, obj, "status", nil, status)
 	}
-	// A class stays while there are contracts of it: without it nobody knows where they are.
+	// A class stays while there are contracts of it: without it, where they are is not known.
 	if held := status.Contracts > 0; err == nil && (held || obj.DeletionTimestamp != nil) && (!held || obj.DeletionTimestamp == nil) {
 		err = k.hold(ctx, obj, held)
 	}

@@ -13,7 +13,7 @@ import (
 // tenant who looks for another's finds none.
 const (
 	readable = 22
-	between  = "--" // which nobody writes before a word of 16 letters
+	between  = "--" // which no one writes before a word of 16 letters
 	hashed   = 16
 )
 

@@ -44,7 +44,7 @@ const (
 
 // identify returns the name of a contract at the service: the one that the class
 // gives it, or one that no other has. It holds the namespace's UID, so that a
-// namespace that is made again does not get what its predecessor had.
+// namespace that is re-created does not get what its predecessor had.
 func identify(c *v1alpha1.Contract, class *v1alpha1.ContractClass, namespace *corev1.Namespace) string {
 	for _, e := range class.Spec.Existing {
 		if e.Namespace == c.Namespace && e.Name == c.Name {
@@ -54,7 +54,7 @@ func identify(c *v1alpha1.Contract, class *v1alpha1.ContractClass, namespace *co
 	return nameOf(c.Name, string(namespace.UID), c.Name)
 }
 
-// check says what is wrong with a class, whoever orders of it.
+// check says what is wrong with a class, for every order of it.
 func check(class *v1alpha1.ContractClass, backends []string) []string {
 	faults := termsOf(class).Faults(backends)
 	seen := map[string]bool{}

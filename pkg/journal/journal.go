@@ -47,7 +47,7 @@ type Store interface {
 	Index(ctx context.Context) (*Index, error)
 	// Put writes an entry in place of the one whose Version it carries, or as a
 	// new one if that is 0, and returns its version from now on; [LostRace] if
-	// something else is there, or nothing any more.
+	// something else is there, or nothing is left.
 	Put(ctx context.Context, e Entry) (version uint64, err error)
 	// Delete removes entries: in one durable write, or one after the other in
 	// the given order, so that after a fault those at the front may be gone.
@@ -434,13 +434,13 @@ func (j *Journal) Delete(ctx context.Context, records ...Record) error {
 }
 
 // ErrOvertaken is the cause where a record has changed since it was read: another
-// process writes the journal without the right to. Whoever is overtaken stops, and
+// process writes the journal without the right to. The process that is overtaken stops, and
 // changes nothing more.
 var ErrOvertaken = errors.New("another process writes the journal too")
 
 func overtaken(err error) error {
 	if fault.Is(err, fault.Mismatch) {
-		return fault.Wrap(fault.Unavailable, ErrOvertaken, "%s: a process without the journal's Lease, such as an earlier release of the driver, writes it too; stop that process, and repeat the call", err)
+		return fault.Wrap(fault.Unavailable, ErrOvertaken, "%s: a process without the journal's Lease, such as an earlier release of the driver, writes it too; stop that process, and retry", err)
 	}
 	return err
 }

@@ -68,7 +68,7 @@ func Export(ctx context.Context, s Store, owner string, w io.Writer) (int, error
 
 // Import writes the entries of an export that the store does not have, and
 // passes over those that it has. If it has another entry under the same key,
-// nothing is written: Conflict. The store takes on the identities of the exported
+// nothing is written: Conflict. The store gets the identities of the exported
 // journal. It can be repeated if it was interrupted.
 func Import(ctx context.Context, s Store, owner string, r io.Reader) (imported, same int, err error) {
 	entries, identities, err := readExport(owner, r)

@@ -46,7 +46,7 @@ func (j *Journal) Use(ctx context.Context, now time.Time, group func(contract st
 		}
 	})
 	for _, e := range ending {
-		if a, err := accountOf(e); err == nil { // a damaged one is told of by whoever needs it
+		if a, err := accountOf(e); err == nil { // its own call tells of a damaged one
 			counted[e.Key.contract()].ends(a, now)
 		}
 	}

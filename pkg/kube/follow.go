@@ -18,8 +18,8 @@ import (
 const FieldManager = "contract-cosi-driver"
 
 // Apply makes an object, or a subresource of it, as the driver says, and leaves to
-// others what it does not say (server-side apply). An object with a uid is not made
-// again if it is gone: that is a Mismatch, or NotFound.
+// others what it does not say (server-side apply). An object with a uid is not
+// re-created if it is gone: that is a Mismatch, or NotFound.
 func (c *Client) Apply(ctx context.Context, namespace, name, subresource string, object any) error {
 	body, err := json.Marshal(object)
 	if err != nil {

@@ -147,7 +147,7 @@ type Parameter struct {
 	// guard requires it; "" for none.
 	Satisfies string
 	// Opens are what [Bucket.Public] looks for in the parameter, as data: a value,
-	// or an item of a list, that meets all of them opens the bucket to everybody.
+	// or an item of a list, that meets all of them opens the bucket to the public.
 	// None is of a parameter that opens nothing, or where only the driver can tell.
 	Opens []Rule
 	// NoDefault says why a contract's defaults cannot give the parameter; "" if
@@ -292,7 +292,7 @@ func newTable[T any](rows []row[T]) table[T] {
 }
 
 // What is read of a class, and how many of its faults are told: enough for any
-// that somebody wrote.
+// that a person wrote.
 const (
 	maxParameters = 256
 	maxValue      = 64 << 10 // bytes

@@ -339,7 +339,7 @@ type results struct {
 	IdleCPU   float64    `json:"idleCpu"` // of a core
 }
 
-// measureProcess measures a driver that nobody calls.
+// measureProcess measures a driver that is not called.
 func (r *results) measureProcess(ctx context.Context, dir, program string) error {
 	stripped := filepath.Join(dir, "stripped")
 	root, err := harness.Root()

@@ -27,7 +27,7 @@ const (
 	oneSize       = "Unless otherwise specified, fields SHALL NOT exceed the limits documented here."
 	conditions    = "In addition to those, if the conditions defined below are encountered, the plugin MUST return the associated gRPC error code."
 	forgotten     = "After this call the sidecar forgets the account and the application its Secret: a key that still opens the bucket goes on to do so, and no object tells of it."
-	oneNamespace  = "The key is written into a Secret of one namespace: if it opens other buckets, whoever reads that Secret reads the data of other namespaces."
+	oneNamespace  = "The key is written into a Secret of one namespace: if it opens other buckets, anyone who reads that Secret reads the data of other namespaces."
 	leftBehind    = "With the finalizer the object goes, and with it all that names what the driver has made: what is left at the service then stays."
 	crashes       = "The call is repeated when the driver is back, and ends it again: all other buckets and accesses wait with it."
 	resumes       = "Idempotency requirements ensure that a retried call with the same fields continues where it left off when retried."
@@ -368,8 +368,8 @@ func Checks() []Check {
 			must(V1Alpha2, "spec.md:205", statusMessage),
 		}},
 		{Number: "G06", Name: "no error's message holds a secret", overall: messagesKeepSecrets, Rules: []Rule{
-			safety(V1Alpha1, sidecarBucket1+":134", "The message is put into an Event, for whoever may read Events."),
-			safety(V1Alpha2, sidecarAccess2+":91", "The message is put into the object's status, for whoever may read the object."),
+			safety(V1Alpha1, sidecarBucket1+":134", "The message is put into an Event, for anyone who may read Events."),
+			safety(V1Alpha2, sidecarAccess2+":91", "The message is put into the object's status, for anyone who may read the object."),
 		}},
 		{Number: "G07", Name: "a call that is refused again is refused in the same words", overall: messagesStable, Rules: []Rule{
 			should(V1Alpha1, sidecarBucket1+":134", "The message is put into an Event at each attempt: words that change make a new Event each time."),

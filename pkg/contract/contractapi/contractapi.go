@@ -3,8 +3,8 @@
 // company.
 //
 // Every write of that API is a PUT or DELETE of something the driver named, so
-// a call whose answer was lost is simply made again, first here and then by
-// whoever repeats the RPC. The pair that the driver proposes is used for its
+// a call whose answer was lost is simply repeated, first here and then by
+// the caller that retries the RPC. The pair that the driver proposes is used for its
 // id, as the key's name: the same name answers the same secret until the
 // driver acknowledges it.
 package contractapi

@@ -32,7 +32,7 @@ var kinds = map[api.ProblemCode]fault.Kind{
 	api.ContractNotActive:    fault.FailedPrecondition,
 	api.LimitExceeded:        fault.LimitExceeded,
 	api.SecretDelivered:      fault.Mismatch,
-	api.PreconditionFailed:   fault.Unavailable, // somebody else was faster: read again
+	api.PreconditionFailed:   fault.Unavailable, // another process was faster: read again
 	api.Unsupported:          fault.Unsupported,
 	api.RateLimited:          fault.RateLimited,
 	api.Unavailable:          fault.Unavailable,

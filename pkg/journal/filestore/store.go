@@ -13,7 +13,7 @@
 // The file holds keys, so one whose mode lets others read or change it is refused.
 // Group access is accepted as Kubernetes gives it to the files of a volume, for the
 // pod's fsGroup: the directory is set-group-ID, the file has its group, and the
-// process is in it. Whoever may write the directory can replace the file. Still its
+// process is in it. Anyone who can write the directory can replace the file. Still its
 // mode is not looked at: many volumes are open to all, and mounted for one pod only.
 //
 // # Encryption
@@ -222,8 +222,8 @@ func (s *Store) Delete(_ context.Context, entries ...journal.Entry) error {
 }
 
 // commit makes a change durable, together with all that wait for the disk as
-// well: whoever gets it writes for all. It does not end with a context. The wait
-// is short, and whoever asked for a write has to know how it ended.
+// well: the one that gets it writes for all. It does not end with a context. The wait
+// is short, and the caller has to know how the write ended.
 func (s *Store) commit(operation string, apply func(*stage) error) error {
 	w := &write{apply: apply, done: make(chan struct{})}
 	s.queueing.Lock()

@@ -189,7 +189,7 @@ func testCompareAndSwap(t *testing.T, p place) {
 	p.must(j.SaveAccount(t.Context(), other))
 	p.overtaken(j.SaveAccount(t.Context(), first), "an outdated record")
 	p.overtaken(j.Delete(t.Context(), first), "the deletion of an outdated record")
-	// Removed and made again is not the record that was read, either.
+	// Removed and re-created is not the record that was read, either.
 	p.must(j.Delete(t.Context(), other))
 	p.must(j.Delete(t.Context(), other)) // gone is fine
 	_, err = j.Account(t.Context(), accountID(1))

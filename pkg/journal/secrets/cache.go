@@ -104,7 +104,7 @@ func (c *cache) replace(begun listing, version string, items map[journal.Key]rec
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// A list is never older than what was known when it began, unless the
-	// cluster was restored from a backup: then nothing known holds any more.
+	// cluster was restored from a backup: then nothing that was known holds.
 	restored := as < begun.seen
 	if as < c.seen && !restored { // the watch has overtaken the list
 		return nil

@@ -1,6 +1,6 @@
 // Package secrets keeps the journal in Kubernetes Secrets, one for each record,
 // all in one namespace: a driver that moves to another node needs no volume,
-// and whoever backs the cluster up backs the journal up.
+// and a backup of the cluster is a backup of the journal.
 //
 // # Writes
 //

@@ -152,7 +152,7 @@ func (s *Server) adoptBucket(ctx context.Context, req *cosipb.DriverGetBucketReq
 
 // deleteBucket deletes a bucket and every key given on it; what it holds only if
 // the Bucket object that is deleted says so too. A bucket made by a class that
-// empties, and taken on later by a Bucket object of its own, keeps its data.
+// empties, and adopted later by a Bucket object of its own, keeps its data.
 func (s *Server) deleteBucket(ctx context.Context, req *cosipb.DriverDeleteBucketRequest) (proto.Message, error) {
 	return &cosipb.DriverDeleteBucketResponse{}, s.provisioner.DeleteBucket(ctx, req.GetBucketId(), params.Empties(req.GetParameters()))
 }

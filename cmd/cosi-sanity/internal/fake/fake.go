@@ -151,7 +151,7 @@ func (c *connections) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// crash loses all connections, as a driver does that ends and is started again.
+// crash loses all connections, as a driver does that ends and is restarted.
 func (d *Driver) crash(ctx context.Context) {
 	d.mu.Lock()
 	lost := d.connected

@@ -91,7 +91,7 @@ const (
 	ExistingOtherID         Fault = "an existing bucket is answered an id that grant does not know"
 	RevokeGenerated         Fault = "revoke by an id that was only generated is FAILED_PRECONDITION"
 	GrantExistsBeside       Fault = "a grant beside another of its name is ALREADY_EXISTS"
-	ForeignPanic            Fault = "a foreign id ends the driver, which is started again"
+	ForeignPanic            Fault = "a foreign id ends the driver, which is restarted"
 	NothingDeleted          Fault = "nothing is ever deleted: delete is FAILED_PRECONDITION"
 )
 

@@ -10,7 +10,7 @@ import (
 
 var credential = regexp.MustCompile(`Credential=([^/]+)/`)
 
-// s3 serves objects to whoever names a key that opens their bucket. It does
+// s3 serves objects to anyone who names a key that opens their bucket. It does
 // not look at the signature: the suite's requests are signed by Amazon's SDK.
 func (d *Driver) s3() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
