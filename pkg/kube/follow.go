@@ -80,7 +80,7 @@ func Versions(ctx context.Context, at *rest.Config, group string) ([]string, err
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
 	var out metav1.APIGroup
-	body, err := c.rest.Get().AbsPath("/apis", group).Do(ctx).Raw()
+	body, err := c.rest.Get().AbsPath("/apis", group).SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Raw()
 	if err == nil {
 		err = json.Unmarshal(body, &out)
 	}
