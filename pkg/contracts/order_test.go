@@ -56,7 +56,7 @@ func TestOrders(t *testing.T) {
 		"another namespace": {func(_ *v1alpha1.Contract, _ *v1alpha1.ContractClass, n *corev1.Namespace) {
 			n.Labels["team"] = "red"
 		}, namespaceNotAllowed, nil},
-		"nobody may": {func(_ *v1alpha1.Contract, class *v1alpha1.ContractClass, _ *corev1.Namespace) {
+		"no namespace is selected": {func(_ *v1alpha1.Contract, class *v1alpha1.ContractClass, _ *corev1.Namespace) {
 			class.Spec.NamespaceSelector = nil
 		}, namespaceNotAllowed, nil},
 		"everyone may": {func(_ *v1alpha1.Contract, class *v1alpha1.ContractClass, n *corev1.Namespace) {
