@@ -27,14 +27,14 @@ var levels = map[string]int{
 	"pkg/reload":                            0,
 
 	"pkg/cosi":        1,
-	"pkg/kube":        1,
 	"pkg/transport":   1,
 	"pkg/retry":       1,
 	"pkg/lock":        1,
 	"pkg/settings":    1,
 	"pkg/server/code": 1,
 
-	"pkg/kube/objects": 2,
+	"pkg/kube":         2,
+	"pkg/kube/objects": 3,
 
 	"pkg/policy": 2, // policies say what the modes mean
 
@@ -67,6 +67,7 @@ var levels = map[string]int{
 	"pkg/server/v1alpha1": 8,
 	"pkg/server/v1alpha2": 8,
 	"pkg/metrics":         8,
+	"pkg/tracing":         8,
 	"pkg/events":          8,
 	"pkg/contracts":       8,
 	"pkg/drift":           8,

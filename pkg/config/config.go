@@ -51,6 +51,8 @@ type Config struct {
 	// Objects, when given, are contracts that are ordered in the cluster, as objects of
 	// the types ContractClass and Contract. It goes with a journal in Secrets.
 	Objects *Objects `yaml:"objects,omitempty"`
+	// Tracing, when given, is where traces of calls go.
+	Tracing *Tracing `yaml:"tracing,omitempty"`
 }
 
 // Objects are contracts that are ordered in the cluster.
@@ -250,6 +252,9 @@ func (c *Config) setDefaults() {
 	if c.Objects != nil {
 		c.Objects.ChangesPerSecond = cmp.Or(c.Objects.ChangesPerSecond, 50)
 	}
+	if t := c.Tracing; t != nil && t.Ratio == nil {
+		t.Ratio = new(1.0)
+	}
 	c.COSI.Generation = cmp.Or(c.COSI.Generation, Auto)
 	for i := range c.Contracts {
 		c.Contracts[i].setDefaults()
@@ -319,6 +324,10 @@ func (c *Config) check(file settings.Section) {
 		if n := o.ChangesPerSecond; n < 1 || n > 10_000 {
 			file.At("objects", "changesPerSecond").Faultf("%d is not between 1 and 10000", n)
 		}
+	}
+
+	if t := c.Tracing; t != nil {
+		t.check(file.At("tracing"))
 	}
 
 	contracts := map[string]bool{}

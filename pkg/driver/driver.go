@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"k8s.io/klog/v2"
 
@@ -30,6 +31,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server/v1alpha1"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server/v1alpha2"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/tracing"
 )
 
 // Options are what a start of the driver says beside the configuration file.
@@ -101,8 +103,13 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		return err
 	}
 	ready, backends := readiness(log, p, m), backendsUp(log, p, m)
+	tracer, endTraces, err := traces(ctx, c, o.Version)
+	if err != nil {
+		return err
+	}
+	defer endTraces()
 	grpcServer := server.New(log, server.Config{
-		CallTimeout: c.Driver.CallTimeout, Recorder: m,
+		CallTimeout: c.Driver.CallTimeout, Recorder: m, Tracer: tracer,
 		Checks: map[string]func(context.Context) error{server.ReadyService: ready, server.BackendsService: backends},
 		Failed: failed(teller),
 		Register: func(r *grpc.Server) {
@@ -184,6 +191,15 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	beside.Wait()
 	log.Info("Stopped")
 	return errors.Join(err, adminErr)
+}
+
+// traces returns where spans of calls go, nil for nowhere, and what delivers those
+// that wait at the end.
+func traces(ctx context.Context, c *config.Config, version string) (trace.TracerProvider, func(), error) {
+	if c.Tracing == nil {
+		return nil, func() {}, nil
+	}
+	return tracing.New(klog.FromContext(ctx), *c.Tracing, c.Driver.Name, version)
 }
 
 // listenAdmin opens the socket of the commands, which is for the driver's own

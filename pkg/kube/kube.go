@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // CallTimeout bounds one call, whatever the caller's own deadline.
@@ -95,6 +96,7 @@ func NewClient(at *rest.Config, namespace string, r Resource, called func(call s
 	// library's own default would be five calls a second.
 	at.QPS = -1
 	at.WarningHandler = rest.NoWarnings{}
+	at.Wrap(transport.Traced)
 	c, err := rest.RESTClientFor(at)
 	if err != nil {
 		return nil, fault.Wrap(fault.FailedPrecondition, err, "the Kubernetes API server cannot be reached as configured (%s)", err)

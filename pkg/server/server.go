@@ -17,12 +17,16 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2"
 )
@@ -48,6 +52,8 @@ type Config struct {
 	// Failed, which may be nil, is told of each call of COSI that has failed, with the
 	// message that it was answered with, and does not wait. method is the full one.
 	Failed func(method, bucket, access, message string)
+	// Tracer, which may be nil, gets a span of each call of COSI.
+	Tracer trace.TracerProvider
 	// Register adds the COSI services.
 	Register func(*grpc.Server)
 }
@@ -62,13 +68,20 @@ func New(log klog.Logger, c Config) *Server {
 		c.ContractOf = ContractOf
 	}
 	i := interceptor{log: log, admission: newAdmission(maxCalls, maxWaiting), Config: c}
-	s := grpc.NewServer(
+	options := []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(i.record, i.bound, i.admit, i.recover),
-		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeader), grpc.MaxConcurrentStreams(2*(maxCalls+maxWaiting)), grpc.ConnectionTimeout(slowClient),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeader), grpc.MaxConcurrentStreams(2 * (maxCalls + maxWaiting)), grpc.ConnectionTimeout(slowClient),
 		grpc.NumStreamWorkers(workers), // the SDK's deep stack would be grown again in each call's goroutine
 		// A fixed window, since no message is large: measuring one costs a ping for each message.
 		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
-	)
+	}
+	if c.Tracer != nil {
+		options = append(options, grpc.StatsHandler(otelgrpc.NewServerHandler(
+			otelgrpc.WithTracerProvider(c.Tracer), otelgrpc.WithPropagators(propagation.TraceContext{}),
+			otelgrpc.WithFilter(func(call *stats.RPCTagInfo) bool { return isCOSI(call.FullMethodName) }),
+		)))
+	}
+	s := grpc.NewServer(options...)
 	c.Register(s)
 	grpc_health_v1.RegisterHealthServer(s, &health{checks: c.Checks})
 	reflection.Register(s)
@@ -80,13 +93,16 @@ func (s *Server) Methods() []string {
 	var out []string
 	for service, info := range s.grpc.GetServiceInfo() {
 		for _, m := range info.Methods {
-			if !strings.HasPrefix(service, "grpc.") { // health and reflection
-				out = append(out, "/"+service+"/"+m.Name)
+			if method := "/" + service + "/" + m.Name; isCOSI(method) {
+				out = append(out, method)
 			}
 		}
 	}
 	return out
 }
+
+// isCOSI tells a method of COSI from those of health and reflection.
+func isCOSI(method string) bool { return !strings.HasPrefix(method, "/grpc.") }
 
 // Serve answers calls until ctx ends, then stops: no new call, and those under
 // way have the grace time to finish and a few seconds more to undo. It returns nil after a stop that was asked for.
@@ -143,6 +159,10 @@ type interceptor struct {
 func (i interceptor) record(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	start := time.Now()
 	log := i.log.WithValues("method", info.FullMethod, "request", newRequestID())
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.SetAttributes(subjectOf(req).attributes()...)
+		log = log.WithValues("trace", span.SpanContext().TraceID())
+	}
 	resp, err := handle(klog.NewContext(ctx, log), req)
 	took, code := time.Since(start), status.Code(err)
 	i.Recorder.RPC(info.FullMethod, code.String(), took)

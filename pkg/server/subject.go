@@ -2,8 +2,10 @@ package server
 
 import (
 	"crypto/rand"
+	"slices"
 	"strings"
 
+	"go.opentelemetry.io/otel/attribute"
 	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
@@ -65,6 +67,15 @@ func (s subject) values() []any {
 		if v.text != "" {
 			out = append(out, v.name, fault.Said(v.text))
 		}
+	}
+	return out
+}
+
+// attributes are the same for a trace.
+func (s subject) attributes() []attribute.KeyValue {
+	var out []attribute.KeyValue
+	for pair := range slices.Chunk(s.values(), 2) {
+		out = append(out, attribute.String("cosi."+pair[0].(string), pair[1].(string)))
 	}
 	return out
 }

@@ -107,7 +107,7 @@ func New(c Config) (*http.Client, error) {
 	if len(c.Allowed.hosts) > 0 {
 		next = c.Allowed.only(next, proxy)
 	}
-	return Bounded(next), nil
+	return Bounded(Traced(next)), nil
 }
 
 // tls is what the files say, in the order in which New names them.

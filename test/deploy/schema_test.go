@@ -220,7 +220,7 @@ func writeKeys(b *strings.Builder, at, key string, s *jsonschema.Schema, require
 		at += "[]"
 	}
 	if below.Properties.Len() == 0 || key == "bucketClass" || key == "bucketAccessClass" {
-		kind := map[string]string{"": "", "string": "text", "integer": "number", "boolean": "`true` or `false`", "array": "list", "object": "section"}[s.Type]
+		kind := map[string]string{"": "", "string": "text", "integer": "number", "number": "number", "boolean": "`true` or `false`", "array": "list", "object": "section"}[s.Type]
 		if strings.Contains(s.Pattern, "µs") {
 			kind = "duration, such as `30s`"
 		}
