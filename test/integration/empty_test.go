@@ -126,7 +126,11 @@ func TestEmptyAfterAKill(t *testing.T) {
 	d, err = harness.StartDriver(t.Context(), binaries, e.dir, config)
 	must(t, err)
 	t.Cleanup(d.Kill)
-	must(t, deleteVia(t, d.Conn, id, class))
+	err = deleteVia(t, d.Conn, id, class)
+	for status.Code(err) == codes.Unavailable { // a busy machine needs more than one call, as a sidecar makes them
+		err = deleteVia(t, d.Conn, id, class)
+	}
+	must(t, err)
 	if left := e.buckets(contract); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}

@@ -379,12 +379,12 @@ func TestManyRecords(t *testing.T) {
 	}
 	s.Calls()
 	j := journal.New(open(t, s, owner))
+	eventually(t, "the watch", func() bool { return j.Check(t.Context()) == nil })
 	for i := range n {
 		if _, err := j.Bucket(t.Context(), bucketID(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the watch", func() bool { return j.Check(t.Context()) == nil })
 	calls := s.Calls()
 	if calls["list"] != 3 || calls["get"] != 0 {
 		t.Errorf("calls: %v", calls)
