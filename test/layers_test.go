@@ -76,6 +76,7 @@ var levels = map[string]int{
 	"pkg/driver": 9,
 
 	"cmd/contract-cosi-driver": 10,
+	"cmd/contract-conformance": 10,
 }
 
 // reserved are imports that only some packages may have. A prefix ends where a
