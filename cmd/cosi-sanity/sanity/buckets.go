@@ -234,7 +234,7 @@ func deleteUnknown(ctx context.Context, e *env) error {
 		return err
 	}
 	unknown := b
-	if unknown.id, err = renamed(b.id, b.name, e.bucketName()); err != nil {
+	if unknown.id, err = renamed(b.id, b.name, e.aBucket().name); err != nil {
 		return err
 	}
 	err = e.patiently(ctx, func(ctx context.Context) error { return e.api.delete(ctx, unknown) })

@@ -313,6 +313,32 @@ func TestBucketObjects(t *testing.T) {
 	}
 }
 
+// A driver that reads Bucket objects is not accused because one is missing which a
+// cluster would have, and all that it has made is taken away.
+func TestBucketObjectsOfUnknownBuckets(t *testing.T) {
+	t.Parallel()
+	for _, versions := range [][]string{{"v1alpha1"}, newest} {
+		d := start(t, versions, fake.ReadsObjects, fake.GrantUnknown)
+		dir := t.TempDir()
+		d.ReadObjects(func(name string) bool {
+			_, err := os.Stat(filepath.Join(dir, name))
+			return err == nil
+		})
+		c := config(d)
+		c.Run = []string{"B09", "R02", "F07"}
+		c.Objects = `grep -o '"metadata":{"name":"[^"]*' | cut -d'"' -f6 | while read n; do [ "$1" = apply ] && touch ` + dir + `/$n || rm ` + dir + `/$n; done`
+		report := run(t, c)
+		for _, r := range report.Results {
+			if finding(r) {
+				t.Errorf("%s: %s: %s", short(r), r.Verdict, r.Message)
+			}
+		}
+		if left := d.Left(); len(left) > 0 {
+			t.Errorf("the suite has left %v", left)
+		}
+	}
+}
+
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	settings := config(start(t, newest))
