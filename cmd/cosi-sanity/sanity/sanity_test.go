@@ -281,6 +281,21 @@ func TestInventory(t *testing.T) {
 	}
 }
 
+// A class that does not work on its own proves nothing about the driver.
+func TestOtherParametersHaveToWork(t *testing.T) {
+	t.Parallel()
+	for _, versions := range [][]string{oldest, newest} {
+		settings := config(start(t, versions, fake.NeedsParameters))
+		settings.OtherBucketParameters = map[string]string{"color": "red"}
+		settings.Run = []string{"B05"}
+		for _, r := range run(t, settings).Results {
+			if r.Number == "B05" && (r.Verdict != sanity.NotRun || !strings.Contains(r.Message, "the parameter class is required")) {
+				t.Errorf("%s: %s: %s", short(r), r.Verdict, r.Message)
+			}
+		}
+	}
+}
+
 // Drivers that read Bucket objects find one for each bucket that they are asked to
 // make, and none is left.
 func TestBucketObjects(t *testing.T) {
