@@ -1,6 +1,7 @@
 package sanity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -157,7 +158,7 @@ func createOtherwise(ctx context.Context, e *env) error {
 		_, err := e.api.create(ctx, other)
 		return err
 	}}}, codes.AlreadyExists); err != nil {
-		return err
+		return cmp.Or(e.otherClassFails(ctx), err)
 	}
 	switch again, err := e.create(ctx, b.again()); {
 	case err != nil:
@@ -166,6 +167,21 @@ func createOtherwise(ctx context.Context, e *env) error {
 		return see("B03")
 	}
 	return nil
+}
+
+// otherClassFails is why nothing can be told from what the driver makes of
+// otherBucketParameters; nil if they are those of a class that works.
+func (e *env) otherClassFails(ctx context.Context) error {
+	r := e.aBucket()
+	r.parameters = e.cfg.OtherBucketParameters
+	id, err := e.api.newID(ctx, r)
+	if r.id = id; err == nil {
+		_, err = e.create(ctx, r)
+	}
+	if err == nil {
+		return nil
+	}
+	return notRun(fmt.Sprintf("otherBucketParameters are not those of a class that works: %v", err))
 }
 
 func protocolsServed(ctx context.Context, e *env) error {
@@ -234,7 +250,7 @@ func deleteUnknown(ctx context.Context, e *env) error {
 		return err
 	}
 	unknown := b
-	if unknown.id, err = renamed(b.id, b.name, e.bucketName()); err != nil {
+	if unknown.id, err = renamed(b.id, b.name, e.aBucket().name); err != nil {
 		return err
 	}
 	err = e.patiently(ctx, func(ctx context.Context) error { return e.api.delete(ctx, unknown) })
@@ -325,8 +341,11 @@ func existingOtherwise(ctx context.Context, e *env) error {
 	if c.generation.since(B1) { // of which the enhancement proposal says both
 		allowed = append(allowed, codes.InvalidArgument)
 	}
-	return e.refused(ctx, []attempt{{c.generation.getMethod() + " with other parameters", func(ctx context.Context) error {
+	if err := e.refused(ctx, []attempt{{c.generation.getMethod() + " with other parameters", func(ctx context.Context) error {
 		_, err := c.existing(ctx, b.id, other)
 		return err
-	}}}, allowed...)
+	}}}, allowed...); err != nil {
+		return cmp.Or(e.otherClassFails(ctx), err)
+	}
+	return nil
 }

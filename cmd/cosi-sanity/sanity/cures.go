@@ -84,7 +84,7 @@ var cures = map[string]string{
 	"G07": "Leave request ids, times and addresses out of messages.",
 	"G08": "Give every call an end of the driver's own.",
 	"G09": "Look at the driver's log for why it ended.",
-	"G10": "Take back what a failed call has made, and delete all that a call names.",
+	"G10": "Take back what a failed call has made; delete all that a call names, and nothing else, above all not for an empty id.",
 	"G11": "Recover panics in an interceptor, answer INTERNAL, and mend the cause.",
 }
 

@@ -102,7 +102,13 @@ func foreignIDsAnswered(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.answered(ctx, e.api.foreign(e.foreignIDs(), fresh))
+	ids := e.foreignIDs()
+	for _, id := range ids {
+		if objectName.MatchString(id) { // a driver that takes it for a bucket's reads the object to revoke
+			e.announce(bucketRequest{name: id, parameters: e.cfg.BucketParameters})
+		}
+	}
+	return e.answered(ctx, e.api.foreign(ids, fresh))
 }
 
 // longName is beyond every limit of a name or an id. What a driver cuts it down

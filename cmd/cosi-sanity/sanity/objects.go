@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/exec"
+	"regexp"
 	"strings"
 )
 
@@ -26,6 +27,9 @@ func (s *session) object(r bucketRequest) map[string]any {
 		"metadata": map[string]any{"name": r.name}, "spec": spec,
 	}
 }
+
+// objectName is how an object of Kubernetes may be called, but for its length.
+var objectName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 
 // announce has the user's command make the Bucket object of a request.
 func (s *session) announce(r bucketRequest) {

@@ -265,7 +265,7 @@ func TestInventory(t *testing.T) {
 	for name, c := range map[string]struct{ command, says string }{
 		"nothing new": {"echo one; echo two", ""},
 		"left behind": {"echo one; test -e before && echo user of a refused grant; touch before", "did not hold before: user of a refused grant"},
-		"taken away":  {"echo one; test -e before || echo a bucket of others; touch before", "no longer holds what it held before: a bucket of others"},
+		"taken away":  {"echo one; test -e before || echo a bucket of others; touch before", "no longer holds what it held before, which the run has not made: a bucket of others"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -278,6 +278,59 @@ func TestInventory(t *testing.T) {
 				t.Errorf("%s: %s: %s", last.Number, last.Verdict, last.Message)
 			}
 		})
+	}
+}
+
+// What another finding names, or brings about, is not told once more by the inventory.
+func TestInventoryTellsNothingTwice(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		fault   fake.Fault
+		run     string
+		message string // G10's
+	}{
+		{fake.NothingDeleted, "B16", "see B16"},
+		{fake.DeletePrecondition, "B08", "the service holds what it did not hold before: \"a bucket\"\nthe service holds what it did not hold before: account 7"},
+	} {
+		settings := config(start(t, []string{"v1alpha1"}, c.fault))
+		settings.Inventory = "cd " + t.TempDir() + "; test -e before && printf '[\n \"a bucket\",\n  \"want OK or NotFound\",\n account 7\n]' || echo '[]'; touch before"
+		settings.Run = []string{c.run, "G10"}
+		report := run(t, settings)
+		last := report.Results[len(report.Results)-1]
+		lines := strings.Split(last.Message, "\n")
+		slices.Sort(lines)
+		if got := strings.Join(lines, "\n"); got != c.message {
+			t.Errorf("%s: %s: %s, want %s", c.fault, last.Verdict, got, c.message)
+		}
+	}
+}
+
+// A call that ends the driver each time it is repeated is told once.
+func TestCallThatEndsTheDriverIsToldOnce(t *testing.T) {
+	t.Parallel()
+	settings := config(start(t, newest, fake.ForeignPanic))
+	settings.Settle, settings.Run = 200*time.Millisecond, []string{"F07", "G11"}
+	for _, r := range run(t, settings).Results {
+		lines := strings.Split(r.Message, "\n")
+		slices.Sort(lines)
+		if r.Number == "G11" && (len(lines) < 2 || len(slices.Compact(lines)) < len(lines)) {
+			t.Errorf("%s: %s", r.Verdict, r.Message)
+		}
+	}
+}
+
+// A class that does not work on its own proves nothing about the driver.
+func TestOtherParametersHaveToWork(t *testing.T) {
+	t.Parallel()
+	for _, versions := range [][]string{oldest, newest} {
+		settings := config(start(t, versions, fake.NeedsParameters))
+		settings.OtherBucketParameters = map[string]string{"color": "red"}
+		settings.Run = []string{"B05"}
+		for _, r := range run(t, settings).Results {
+			if r.Number == "B05" && (r.Verdict != sanity.NotRun || !strings.Contains(r.Message, "the parameter class is required")) {
+				t.Errorf("%s: %s: %s", short(r), r.Verdict, r.Message)
+			}
+		}
 	}
 }
 
@@ -309,6 +362,32 @@ func TestBucketObjects(t *testing.T) {
 			if r.Number == "S01" && (r.Verdict != sanity.Unready || !strings.Contains(r.Message, "no cluster")) {
 				t.Errorf("a command that fails: %s: %s", r.Verdict, r.Message)
 			}
+		}
+	}
+}
+
+// A driver that reads Bucket objects is not accused because one is missing which a
+// cluster would have, and all that it has made is taken away.
+func TestBucketObjectsOfUnknownBuckets(t *testing.T) {
+	t.Parallel()
+	for _, versions := range [][]string{{"v1alpha1"}, newest} {
+		d := start(t, versions, fake.ReadsObjects, fake.GrantUnknown)
+		dir := t.TempDir()
+		d.ReadObjects(func(name string) bool {
+			_, err := os.Stat(filepath.Join(dir, name))
+			return err == nil
+		})
+		c := config(d)
+		c.Run = []string{"B09", "R02", "F07"}
+		c.Objects = `grep -o '"metadata":{"name":"[^"]*' | cut -d'"' -f6 | while read n; do [ "$1" = apply ] && touch ` + dir + `/$n || rm ` + dir + `/$n; done`
+		report := run(t, c)
+		for _, r := range report.Results {
+			if finding(r) {
+				t.Errorf("%s: %s: %s", short(r), r.Verdict, r.Message)
+			}
+		}
+		if left := d.Left(); len(left) > 0 {
+			t.Errorf("the suite has left %v", left)
 		}
 	}
 }

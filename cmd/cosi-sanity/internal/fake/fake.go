@@ -53,6 +53,7 @@ type Driver struct {
 	granted  map[string]bool     // names of accesses that there ever were
 	done     map[string]int      // see first
 	asked    map[string]bool     // ids and names
+	objects  func(string) bool   // see ReadObjects
 	made     map[string]bool     // names of buckets that there ever were
 
 	connected []net.Conn
@@ -198,6 +199,25 @@ func (d *Driver) Made() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Sorted(maps.Keys(d.made))
+}
+
+// ReadObjects tells a driver with [ReadsObjects] whether Kubernetes has the Bucket
+// object of a name.
+func (d *Driver) ReadObjects(exists func(name string) bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.objects = exists
+}
+
+// object is why a call fails for want of a bucket's object.
+func (d *Driver) object(bucketID string) error {
+	d.mu.Lock()
+	exists := d.objects
+	d.mu.Unlock()
+	if !d.has(ReadsObjects) || exists(strings.TrimPrefix(bucketID, "fake.")) {
+		return nil
+	}
+	return status.Error(codes.Internal, "the Bucket object cannot be read")
 }
 
 // note keeps an id or a name.
@@ -470,6 +490,9 @@ func (d *Driver) deleteBucket(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	if err := d.object(id); err != nil {
+		return err
+	}
 	if name != "" {
 		d.once("deleted")
 	}
@@ -638,7 +661,7 @@ func (d *Driver) bucketsOf(ctx context.Context, g grant) ([]*bucket, error) {
 			return nil, invalid("only keys that read and write are given")
 		}
 		name, err := d.nameOf(ctx, "bucket_id", want.id)
-		if err != nil {
+		if err != nil && !d.takes(want.id) {
 			return nil, err
 		}
 		d.mu.Lock()
@@ -657,6 +680,11 @@ func (d *Driver) bucketsOf(ctx context.Context, g grant) ([]*bucket, error) {
 		out = append(out, &asked)
 	}
 	return out, nil
+}
+
+// takes reports whether an id of no bucket's form is taken for a bucket's name.
+func (d *Driver) takes(bucketID string) bool {
+	return d.has(ReadsObjects) && d.has(GrantUnknown) && len(bucketID) <= 253 && nameForm.MatchString(bucketID)
 }
 
 // issue makes a key for buckets, which stand in the order of the request.
@@ -691,7 +719,10 @@ func (d *Driver) revokeAccess(ctx context.Context, id string, bucketIDs []string
 	bucketGone := false
 	for _, bucketID := range bucketIDs {
 		bucketName, err := d.nameOf(ctx, "bucket_id", bucketID)
-		if err != nil {
+		if err != nil && !d.takes(bucketID) {
+			return err
+		}
+		if err := d.object(bucketID); err != nil {
 			return err
 		}
 		d.mu.Lock()

@@ -108,6 +108,7 @@ const (
 	ExistsBeside    Fault = "a create beside another of its name is ALREADY_EXISTS, and OK when repeated"
 	InternalBeside  Fault = "a revoke beside another is INTERNAL, and OK when repeated"
 	FewKeys         Fault = "a bucket's third access is RESOURCE_EXHAUSTED"
+	ReadsObjects    Fault = "delete and revoke are INTERNAL without the Bucket object"
 	NeedsParameters Fault = "create needs a parameter"
 	PrivateStore    Fault = "the store's certificate is signed by an authority of its own"
 	StoreElsewhere  Fault = "the store is reached otherwise from here"
