@@ -200,16 +200,13 @@ func (s *Service) BucketUse(ctx context.Context, name, bucket string) (BucketUse
 	return use, inContract(err, name)
 }
 
-// BucketUses implements Bounder; where the service does not tell, it is empty.
+// BucketUses implements Bounder.
 func (s *Service) BucketUses(ctx context.Context, name string) ([]BucketUse, error) {
 	b, err := s.bounder()
-	var all []BucketUse
-	if err == nil {
-		all, err = b.BucketUses(ctx, name)
+	if err != nil {
+		return nil, err
 	}
-	if fault.Is(err, fault.Unsupported) {
-		return nil, nil
-	}
+	all, err := b.BucketUses(ctx, name)
 	return all, inContract(err, name)
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 )
 
 // The gateway counts an object in whole blocks of 4 KiB against a bucket's quota,
@@ -18,9 +20,13 @@ func (p *Provider) BucketUse(ctx context.Context, name, bucket string) (contract
 	return b.use(), err
 }
 
-// BucketUses implements contract.Bounder.
+// BucketUses implements contract.Bounder. A gateway whose driver's user was not given
+// buckets=* is one that does not tell.
 func (p *Provider) BucketUses(ctx context.Context, name string) ([]contract.BucketUse, error) {
 	all, err := p.calls.getBuckets(ctx, userID(name, cosi.ContractSlot))
+	if signed.Code(err) == "AccessDenied" {
+		return nil, fault.As(fault.Unsupported, err)
+	}
 	out := make([]contract.BucketUse, len(all))
 	for i, b := range all {
 		out[i] = b.use()
