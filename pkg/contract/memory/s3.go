@@ -445,6 +445,25 @@ func (s *Service) PutObject(bucket, key string) {
 	}
 }
 
+// Bounds are what a bucket may hold.
+func (s *Service) Bounds(bucket string) contract.Bounds {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.buckets[bucket]; b != nil {
+		return b.bounds
+	}
+	return contract.Bounds{}
+}
+
+// SetBounds changes what a bucket may hold, past the driver.
+func (s *Service) SetBounds(bucket string, to contract.Bounds) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.buckets[bucket]; b != nil {
+		b.bounds = to
+	}
+}
+
 // DropBucket takes one away with what it holds.
 func (s *Service) DropBucket(name string) {
 	s.mu.Lock()
