@@ -177,12 +177,13 @@ func tableOf(answer json.RawMessage, command admin.Command, now time.Time) ([]by
 				bounded(c.Used.Bytes, c.Quota.Bytes), bounded(c.Used.Objects, c.Quota.Objects), note}
 		})
 	case admin.Buckets:
-		return table(answer, "BUCKET\tREGION\tORIGIN\tAGE\tACCESSES", func(b admin.Bucket) []string {
+		return table(answer, "BUCKET\tREGION\tORIGIN\tAGE\tBYTES\tOBJECTS\tACCESSES", func(b admin.Bucket) []string {
 			names := make([]string, len(b.Accesses))
 			for i, id := range b.Accesses {
 				names[i] = strings.TrimPrefix(id, b.Contract+".")
 			}
-			return []string{b.ID, b.Region, b.Origin, since(b.CreatedAt, now), strings.Join(names, ", ")}
+			return []string{b.ID, b.Region, b.Origin, since(b.CreatedAt, now),
+				bounded(b.Used.Bytes, b.Quota.Bytes), bounded(b.Used.Objects, b.Quota.Objects), strings.Join(names, ", ")}
 		})
 	case admin.Audit:
 		return table(answer, "KIND\tID\tKEY\tFIXED\tWHAT", func(o admin.Orphan) []string {

@@ -207,6 +207,15 @@ func TestKill9(t *testing.T) {
 	if _, err := d.s3(admin).CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String("survivor")}); err != nil {
 		t.Fatal(err)
 	}
+	const quota = "/v1/contracts/acme/buckets/survivor"
+	write := func(d *daemon, key string) error {
+		_, err := d.s3(admin).PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("survivor"), Key: &key, Body: strings.NewReader("data")})
+		return err
+	}
+	if err := write(d, "before/the/quota"); err != nil {
+		t.Fatal(err)
+	}
+	d.ok(http.StatusOK, "PUT", quota+"/quota", `{"maxBytes":8,"maxObjects":5}`)
 	const enough = 200
 	path := func(worker, i int) (path, body string) {
 		name := fmt.Sprintf("k-%d-%d", worker, i)
@@ -254,6 +263,16 @@ func TestKill9(t *testing.T) {
 		t.Errorf("after the restart: %v", err)
 	}
 	d.ok(http.StatusConflict, "DELETE", "/v1/contracts/acme", "")
+	// And so do a bucket's quota and what is in it, before anyone has asked.
+	if err := write(d, "second"); err != nil {
+		t.Errorf("within the quota: %v", err)
+	}
+	if err := write(d, "third"); err == nil || !strings.Contains(err.Error(), "QuotaExceeded") {
+		t.Errorf("beyond the quota: %v", err)
+	}
+	if got := string(d.ok(http.StatusOK, "GET", quota, "")); !strings.Contains(got, `"bytes":8,`) || !strings.Contains(got, `"maxBytes":8`) || !strings.Contains(got, `"objects":2`) {
+		t.Errorf("the bucket: %s", got)
+	}
 }
 
 // TestBucketOrCancellation races making a bucket against cancelling its

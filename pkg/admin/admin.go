@@ -268,6 +268,10 @@ type Bucket struct {
 	// Accesses are the ids of those that reach it.
 	Accesses  []string  `json:"accesses"`
 	CreatedAt time.Time `json:"createdAt"`
+	// Used is what its service counts in it, and Quota what it may hold; absent where
+	// the service does not tell.
+	Used  Count `json:"used,omitzero"`
+	Quota Count `json:"quota,omitzero"`
 }
 
 func (a *Admin) buckets(ctx context.Context, r Request) (*Report[Bucket], error) {
@@ -277,6 +281,8 @@ func (a *Admin) buckets(ctx context.Context, r Request) (*Report[Bucket], error)
 	}
 	report := &Report[Bucket]{Items: []Bucket{}}
 	for _, u := range index {
+		uses, err := a.uses(ctx, u)
+		report.fault(err)
 		for _, id := range u.buckets {
 			record, err := a.Journal.Bucket(ctx, id)
 			if fault.Is(err, fault.NotFound) {
@@ -295,6 +301,10 @@ func (a *Admin) buckets(ctx context.Context, r Request) (*Report[Bucket], error)
 			case record.Unclassed:
 				b.Origin = "found"
 			}
+			if use, told := uses[id.Bucket]; told {
+				b.Used = Count{Bytes: use.Bytes, Objects: use.Objects}
+				b.Quota = Count{Bytes: bound(use.MaxBytes), Objects: bound(use.MaxObjects)}
+			}
 			for _, account := range accounts {
 				b.Accesses = append(b.Accesses, account.ID.String())
 			}
@@ -302,6 +312,27 @@ func (a *Admin) buckets(ctx context.Context, r Request) (*Report[Bucket], error)
 		}
 	}
 	return report, nil
+}
+
+// uses are what the buckets of a contract hold, by name.
+func (a *Admin) uses(ctx context.Context, u *under) (map[string]contract.BucketUse, error) {
+	if len(u.buckets) == 0 {
+		return nil, nil
+	}
+	all, _, err := a.Provisioner.BucketUses(ctx, u.id)
+	out := make(map[string]contract.BucketUse, len(all))
+	for _, use := range all {
+		out[use.Bucket] = use
+	}
+	return out, err
+}
+
+// bound is a bound as a Count has it, where 0 is none.
+func bound(n int64) *int64 {
+	if n == 0 {
+		return nil
+	}
+	return &n
 }
 
 // Key is the key of an access.

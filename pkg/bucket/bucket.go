@@ -24,6 +24,7 @@ import (
 	"github.com/aws/smithy-go/middleware"
 	"golang.org/x/time/rate"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
@@ -52,6 +53,10 @@ type Config struct {
 	// Placements: a bucket's place can be named with its region, as Ceph has it
 	// ("region:placement").
 	Placements bool
+	// Contract is whose buckets they are, and Bounder reads and sets what each may
+	// hold; nil where the service has no such bounds.
+	Contract string
+	Bounder  contract.Bounder
 	// HTTP carries the calls; engines of one backend share it and its connections.
 	HTTP *http.Client
 	// Observe is told of every call that was tried, with the outcome.
@@ -75,6 +80,8 @@ type Engine struct {
 	features    *Features
 	placements  bool
 	deletions   *rate.Limiter
+	contract    string
+	bounder     contract.Bounder
 }
 
 // The SDK repeats what failed in transit; the RPC's own deadline bounds it all.
@@ -101,6 +108,8 @@ func New(c Config) *Engine {
 		features:    c.Features,
 		placements:  c.Placements,
 		deletions:   c.Deletions,
+		contract:    c.Contract,
+		bounder:     c.Bounder,
 		s3: signed.S3(c.Endpoint, c.Key, transport.Speaking(transport.S3, c.HTTP), func(o *s3.Options) {
 			o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) {
 				o.MaxAttempts, o.MaxBackoff = attempts, maxBackoff

@@ -49,7 +49,7 @@ func (e *Engine) settings(name string, spec params.Bucket) []option {
 	options := []option{
 		e.ownership(name, spec), e.publicAccess(name, spec), e.acl(name, spec), e.policy(name, spec),
 		e.versioning(name, spec), e.objectLock(name, spec), e.lifecycle(name, spec), e.cors(name, spec),
-		e.encryption(name, spec), e.website(name, spec), e.requestPayer(name, spec),
+		e.encryption(name, spec), e.website(name, spec), e.requestPayer(name, spec), e.quota(name, spec),
 	}
 	for i := range options {
 		options[i].class = &spec

@@ -96,6 +96,31 @@ type Meter interface {
 	Usage(ctx context.Context, name string) (Usage, error)
 }
 
+// Bounder is implemented by a provider whose service bounds what single buckets
+// hold, and tells what that is. What it does not have of this is Unsupported.
+type Bounder interface {
+	// BucketUse reads one bucket of a contract. NotFound if there is none.
+	BucketUse(ctx context.Context, contract, bucket string) (BucketUse, error)
+	// BucketUses reads all buckets of a contract, with one call for the whole list or
+	// for a page of it. NotFound if there is no such contract, where the service tells.
+	BucketUses(ctx context.Context, contract string) ([]BucketUse, error)
+	// BoundBucket gives a bucket of a contract these bounds and no others; what it
+	// holds beyond them stays. NotFound if there is no such bucket.
+	BoundBucket(ctx context.Context, contract, bucket string, to Bounds) error
+}
+
+// Bounds are what one bucket may hold; 0 is no bound. MaxBytes is a multiple of
+// 1024.
+type Bounds struct{ MaxBytes, MaxObjects int64 }
+
+// BucketUse is what one bucket holds and may hold, as of the service's last count;
+// nil is what it does not count. Old versions count too.
+type BucketUse struct {
+	Bucket         string
+	Bytes, Objects *int64
+	Bounds
+}
+
 // Restorer is implemented by a provider whose service lets others stop a key, or
 // change what it may do.
 type Restorer interface {

@@ -190,6 +190,42 @@ func (s *Service) Usage(ctx context.Context, name string) (Usage, error) {
 	return used, inContract(err, name)
 }
 
+// BucketUse implements Bounder.
+func (s *Service) BucketUse(ctx context.Context, name, bucket string) (BucketUse, error) {
+	b, err := s.bounder()
+	if err != nil {
+		return BucketUse{}, err
+	}
+	use, err := b.BucketUse(ctx, name, bucket)
+	return use, inContract(err, name)
+}
+
+// BucketUses implements Bounder.
+func (s *Service) BucketUses(ctx context.Context, name string) ([]BucketUse, error) {
+	b, err := s.bounder()
+	if err != nil {
+		return nil, err
+	}
+	all, err := b.BucketUses(ctx, name)
+	return all, inContract(err, name)
+}
+
+// BoundBucket implements Bounder.
+func (s *Service) BoundBucket(ctx context.Context, name, bucket string, to Bounds) error {
+	b, err := s.bounder()
+	if err != nil {
+		return err
+	}
+	return inContract(b.BoundBucket(ctx, name, bucket, to), name)
+}
+
+func (s *Service) bounder() (Bounder, error) {
+	if b, ok := s.provider.(Bounder); ok {
+		return b, nil
+	}
+	return nil, fault.New(fault.Unsupported, "backend %s does not bound single buckets", s.name)
+}
+
 // DeleteContract implements Provider.
 func (s *Service) DeleteContract(ctx context.Context, name string) error {
 	return inContract(s.provider.DeleteContract(ctx, name), name)

@@ -332,12 +332,18 @@ func (c *Contracts) order(key string) order {
 	return c.settle(key)
 }
 
-// Namespace implements provisioner.Claims: it asks for the Bucket, which COSI's
-// controller has made before the driver is called for it.
+// Namespace implements provisioner.Claims.
 func (c *Contracts) Namespace(ctx context.Context, bucket string) (string, error) {
+	namespace, _, err := c.Claim(ctx, bucket)
+	return namespace, err
+}
+
+// Claim returns the BucketClaim that a bucket is for: it asks for the Bucket, which
+// COSI's controller has made before the driver is called for it.
+func (c *Contracts) Claim(ctx context.Context, bucket string) (namespace, name string, err error) {
 	at, err := c.made.at(ctx, c)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	var b objects.Bucket
 	err = at.buckets.Do(ctx, "get", &b, func(r *rest.Request) *rest.Request { return r.Name(bucket) })
@@ -345,13 +351,13 @@ func (c *Contracts) Namespace(ctx context.Context, bucket string) (string, error
 		err = fault.As(fault.Unavailable, err)
 	}
 	if err != nil {
-		return "", fault.In(err, "whose claim it is for is not known")
+		return "", "", fault.In(err, "whose claim it is for is not known")
 	}
 	claim := b.Claim()
 	if claim.Namespace == "" {
-		return "", fault.New(fault.FailedPrecondition, "Bucket %s says no claim that it is for; claim it by a BucketClaim", bucket)
+		return "", "", fault.New(fault.FailedPrecondition, "Bucket %s says no claim that it is for; claim it by a BucketClaim", bucket)
 	}
-	return claim.Namespace, nil
+	return claim.Namespace, claim.Name, nil
 }
 
 func keyOf(o *v1alpha1.Contract) string { return o.Namespace + "/" + o.Name }

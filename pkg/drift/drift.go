@@ -10,7 +10,8 @@
 // is too short for that is overrun rather than the service.
 //
 // Each look takes the lock that calls on the same thing take, and no longer than
-// it needs for its calls: the waiting is done outside. Nothing is remembered
+// it needs for its calls: the waiting is done outside. With the look at a contract
+// comes the question what its buckets hold, in every mode. Nothing is remembered
 // between two looks, so a driver that stops, and two that are live at once, do
 // no harm.
 package drift
@@ -25,6 +26,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
@@ -36,6 +38,9 @@ type Inspector interface {
 	InspectContract(ctx context.Context, id cosi.ContractID, repair bool) ([]provisioner.Finding, error)
 	InspectBucket(ctx context.Context, id cosi.BucketID, repair bool) ([]provisioner.Finding, error)
 	InspectAccount(ctx context.Context, id cosi.AccountID, repair bool) ([]provisioner.Finding, error)
+	// MeasureContract reads what the buckets of a contract hold, with a call for all of
+	// them; told is false where the service does not tell.
+	MeasureContract(ctx context.Context, id cosi.ContractID) (all []contract.BucketUse, told bool, err error)
 	// Tend does what is due of a record. In most cases there is nothing, and no
 	// call is made.
 	Tend(ctx context.Context, key journal.Key) error
@@ -47,6 +52,8 @@ type Recorder interface {
 	Looked(kind string, err error)
 	// Found is told of each finding.
 	Found(what string, repaired bool)
+	// Measured hears what the buckets of a contract hold.
+	Measured(ctx context.Context, id cosi.ContractID, all []contract.BucketUse)
 	// Passed hears that everything was looked at.
 	Passed()
 }
@@ -175,14 +182,15 @@ func (r *runner) look(ctx context.Context, key journal.Key) {
 		}
 	}()
 	r.tend(counted, key)
-	contract, inspect := r.inspection(key)
-	if inspect == nil || r.Mode(contract) == config.DriftOff || r.limit.Wait(ctx) != nil {
+	r.measure(counted, key)
+	of, inspect := r.inspection(key)
+	if inspect == nil || r.Mode(of) == config.DriftOff || r.limit.Wait(ctx) != nil {
 		return
 	}
 	log := klog.FromContext(ctx).WithValues(string(key.Kind), key.ID)
 	looking, cancel := context.WithTimeout(klog.NewContext(counted, log), r.Timeout)
 	defer cancel()
-	found, err := inspect(looking, r.Mode(contract) == config.DriftRepair)
+	found, err := inspect(looking, r.Mode(of) == config.DriftRepair)
 	if ctx.Err() != nil && len(found) == 0 {
 		return // the driver stops
 	}
@@ -213,9 +221,28 @@ func (r *runner) tend(ctx context.Context, key journal.Key) {
 	}
 }
 
+// measure is done in each mode too, once for each contract.
+func (r *runner) measure(ctx context.Context, key journal.Key) {
+	if key.Kind != journal.Contracts {
+		return
+	}
+	id, err := cosi.ParseContractID(key.ID)
+	if err != nil || r.limit.Wait(ctx) != nil {
+		return
+	}
+	measuring, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
+	all, told, err := r.Inspector.MeasureContract(measuring, id)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("What the buckets of a contract hold is not known; it is asked for again", "contract", id, "reason", err)
+	} else if told {
+		r.Recorder.Measured(ctx, id, all)
+	}
+}
+
 // inspection is how a record's thing is looked at; nil if its id is none of the
 // driver's.
-func (r *runner) inspection(key journal.Key) (contract string, inspect func(context.Context, bool) ([]provisioner.Finding, error)) {
+func (r *runner) inspection(key journal.Key) (of string, inspect func(context.Context, bool) ([]provisioner.Finding, error)) {
 	switch key.Kind {
 	case journal.Contracts:
 		if id, err := cosi.ParseContractID(key.ID); err == nil {

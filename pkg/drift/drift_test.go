@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
@@ -30,6 +32,7 @@ var contractID = cosi.ContractID{Backend: "main", Contract: "team-a"}
 // inspector writes down who was looked at, and when.
 type inspector struct {
 	calls int64 // of each look
+	uses  []contract.BucketUse
 	look  func(ctx context.Context) error
 
 	mu     sync.Mutex
@@ -61,6 +64,10 @@ func (i *inspector) InspectAccount(ctx context.Context, id cosi.AccountID, repai
 	return i.saw(ctx, id, repair)
 }
 
+func (i *inspector) MeasureContract(context.Context, cosi.ContractID) ([]contract.BucketUse, bool, error) {
+	return i.uses, i.uses != nil, nil
+}
+
 func (i *inspector) Tend(context.Context, journal.Key) error { return nil }
 
 // world is a journal with buckets, and settings that can change.
@@ -70,6 +77,7 @@ type world struct {
 	settings atomic.Pointer[config.Drift]
 	passes   atomic.Int64
 	found    atomic.Int64
+	measured []string
 }
 
 func newWorld(t testing.TB, buckets int, s config.Drift) *world {
@@ -219,6 +227,24 @@ func TestStop(t *testing.T) {
 	})
 }
 
+// What buckets hold is asked once for each contract and interval, whatever the mode.
+func TestMeasured(t *testing.T) {
+	for _, mode := range []config.DriftMode{config.DriftOff, config.DriftRepair} {
+		w := newWorld(t, 20, config.Drift{Mode: mode, Interval: time.Hour, CallsPerSecond: 100})
+		w.uses = []contract.BucketUse{{Bucket: "bucket-1"}}
+		for _, name := range []string{"team-a", "team-b"} {
+			if err := w.Journal.SaveContract(t.Context(), &journal.Contract{ID: cosi.ContractID{Backend: "main", Contract: name}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Test(t, func(t *testing.T) { w.run(t, 3*time.Hour) })
+		slices.Sort(w.measured)
+		if !slices.Equal(slices.Compact(slices.Clone(w.measured)), []string{"main.team-a/bucket-1", "main.team-b/bucket-1"}) || len(w.measured) != 6 {
+			t.Errorf("%s: measured %q", mode, w.measured)
+		}
+	}
+}
+
 // Memory does not grow with the number of records.
 func TestMemory(t *testing.T) {
 	allocatedByPass := func(buckets int) uint64 {
@@ -283,5 +309,10 @@ func TestCounted(t *testing.T) {
 }
 
 func (w *world) Looked(string, error) {}
-func (w *world) Found(string, bool)   { w.found.Add(1) }
-func (w *world) Passed()              { w.passes.Add(1) }
+func (w *world) Measured(_ context.Context, id cosi.ContractID, all []contract.BucketUse) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.measured = append(w.measured, id.String()+"/"+all[0].Bucket)
+}
+func (w *world) Found(string, bool) { w.found.Add(1) }
+func (w *world) Passed()            { w.passes.Add(1) }

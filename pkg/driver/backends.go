@@ -85,11 +85,12 @@ func newBackend(ctx context.Context, b config.Backend, owner string, m *metrics.
 	}
 	can, features := provider.Capabilities(), &bucket.Features{}
 	deletions := rate.NewLimiter(rate.Limit(b.DeletionsPerSecond), b.DeletionsPerSecond)
+	service := contract.NewService(b.Name, owner, journals, provider)
 	return site.Backend{
-		Service: contract.NewService(b.Name, owner, journals, provider),
-		Engine: func(at cosi.Endpoint, key secret.KeyPair, mark string) *bucket.Engine {
+		Service: service,
+		Engine: func(at cosi.Endpoint, key secret.KeyPair, contract string) *bucket.Engine {
 			return bucket.New(bucket.Config{
-				Endpoint: at, Key: key, Owner: mark, HTTP: parts.HTTP, Observe: observe, Features: features, Deletions: deletions,
+				Endpoint: at, Key: key, Owner: service.Mark(contract), Contract: contract, Bounder: service, HTTP: parts.HTTP, Observe: observe, Features: features, Deletions: deletions,
 				OwnerNeedsPolicy: can.OwnerNeedsPolicy, TagsLater: can.TagsLater, RefusesRepeat: can.RefusesRepeat, Placements: can.Placements,
 			})
 		},

@@ -24,6 +24,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contracts"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/drift"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/events"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
@@ -174,7 +175,8 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	}
 	beside.Go(func() {
 		drift.Run(ctx, drift.Config{
-			Journal: records, Inspector: p, Settings: current.drift, Mode: current.driftMode, Timeout: c.Driver.CallTimeout, Recorder: m,
+			Journal: records, Inspector: p, Settings: current.drift, Mode: current.driftMode, Timeout: c.Driver.CallTimeout,
+			Recorder: newMeter(m, claimer(current, teller)),
 		})
 	})
 	var adminErr error
@@ -200,6 +202,17 @@ func traces(ctx context.Context, c *config.Config, version string) (trace.Tracer
 		return nil, func() {}, nil
 	}
 	return tracing.New(klog.FromContext(ctx), *c.Tracing, c.Driver.Name, version)
+}
+
+// claimer is how the claim of a bucket is asked for; nil where the driver may not ask.
+func claimer(current *live, teller *events.Teller) func(context.Context, string) (namespace, name string, err error) {
+	switch {
+	case current.ordered != nil:
+		return current.ordered.Claim
+	case teller != nil:
+		return teller.Claim
+	}
+	return nil
 }
 
 // listenAdmin opens the socket of the commands, which is for the driver's own

@@ -14,7 +14,9 @@ package events
 import (
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -208,6 +210,21 @@ func (t *Teller) tell(ctx context.Context, f Failure) error {
 		Source: corev1.EventSource{Component: t.driver}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}
 	return t.events.Do(ctx, "create", nil, func(r *rest.Request) *rest.Request { return r.Namespace(of.Namespace).Body(event) })
+}
+
+// Claim returns the BucketClaim that a bucket is for, whichever of COSI's versions has
+// it.
+func (t *Teller) Claim(ctx context.Context, bucket string) (namespace, name string, err error) {
+	for _, version := range slices.Sorted(maps.Keys(t.objects)) {
+		var b objects.Bucket
+		if err = t.objects[version].buckets.Do(ctx, "get", &b, func(r *rest.Request) *rest.Request { return r.Name(bucket) }); err == nil {
+			return b.Claim().Namespace, b.Claim().Name, nil
+		}
+		if !fault.Is(err, fault.NotFound) {
+			break
+		}
+	}
+	return "", "", err
 }
 
 // clip shortens a message to what an Event takes.

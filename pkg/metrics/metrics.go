@@ -2,9 +2,9 @@
 //
 // Every name begins with contract_cosi_. Labels have few values: methods,
 // codes, operations, outcomes, and the backends and contracts that the
-// configuration lists, never a bucket or a key. What counts events begins at zero
-// for each label value that is known, so that a first event can be seen as an
-// increase.
+// configuration lists, never a key. Only what buckets hold has a series for each,
+// and of that there is a bound. What counts events begins at zero for each label
+// value that is known, so that a first event can be seen as an increase.
 package metrics
 
 import (
@@ -32,6 +32,7 @@ type Metrics struct {
 	up       *prometheus.GaugeVec
 	ready    prometheus.Gauge
 	use      *uses
+	contents *contents
 	rpcs     *prometheus.HistogramVec
 	panics   prometheus.Counter
 	backend  *prometheus.CounterVec
@@ -74,7 +75,7 @@ func New() *Metrics {
 		ready: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "journal_up", Help: "1 if the journal could be read and written when the driver last looked, 0 if not.",
 		}),
-		use: newUses(),
+		use: newUses(), contents: newContents(),
 		rpcs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "rpc_duration_seconds",
 			Help:    "Duration of RPCs by full method and gRPC code; its _count counts them.",
@@ -148,7 +149,7 @@ func New() *Metrics {
 			Help: "Calls tried at the Kubernetes API server for contracts that are ordered in the cluster, by call and outcome.",
 		}, []string{"call", "outcome"}),
 	}
-	m.registry.MustRegister(m.build, m.up, m.ready, m.use, m.rpcs, m.panics, m.backend, m.requests, m.journal, m.calls, m.repairs, m.changes, m.reloads, m.looks,
+	m.registry.MustRegister(m.build, m.up, m.ready, m.use, m.contents, m.rpcs, m.panics, m.backend, m.requests, m.journal, m.calls, m.repairs, m.changes, m.reloads, m.looks,
 		m.findings, m.pass, m.interval, m.rotates, m.leases, m.asked, m.events, m.objects, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for vec, values := range map[*prometheus.CounterVec][][]string{
 		m.journal: {{"create", "ok"}, {"update", "ok"}, {"delete", "ok"}},
@@ -203,6 +204,7 @@ func (m *Metrics) Live(contracts, buckets, keys func(context.Context) (int, erro
 
 // Writer adds a gauge of whether this driver may change things.
 func (m *Metrics) Writer(held func() bool) {
+	m.contents.writes = held
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "writer", Help: "1 if this driver has the Lease beside the journal, and so changes things at the storage services; 0 if not.",
 	}, func() float64 { return number(held()) }))
@@ -277,7 +279,10 @@ func (m *Metrics) Found(what string, repaired bool) {
 }
 
 // Passed records that everything was compared with the journal.
-func (m *Metrics) Passed() { m.pass.SetToCurrentTime() }
+func (m *Metrics) Passed() {
+	m.pass.SetToCurrentTime()
+	m.contents.passed()
+}
 
 // DriftEvery says in which time everything is compared with the journal; 0 is
 // never.

@@ -1,12 +1,15 @@
 package metrics_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
@@ -87,6 +90,61 @@ func TestUse(t *testing.T) {
 	has(t, text, `contract_cosi_contract_max_keys{contract="team-red"} 10`)
 	if strings.Contains(text, "team-blue") {
 		t.Error("a contract that is gone is still told")
+	}
+}
+
+// What buckets hold is told by the writer alone, as each contract was last asked, and
+// no longer than until everything was looked at without an answer.
+func TestBuckets(t *testing.T) {
+	t.Parallel()
+	m, held := metrics.New(), atomic.Bool{}
+	n := func(i int64) *int64 { return &i }
+	m.Writer(held.Load)
+	blue, red := cosi.ContractID{Backend: "main", Contract: "blue"}, cosi.ContractID{Backend: "main", Contract: "red"}
+	m.BucketsMeasured(blue, []metrics.BucketUse{
+		{Bucket: "photos", Namespace: "team-blue", Claim: "photos", Bytes: n(5), Objects: n(2), MaxBytes: n(1024)},
+		{Bucket: "gone", Bytes: n(1)},
+	})
+	m.BucketsMeasured(red, []metrics.BucketUse{{Bucket: "photos", Objects: n(0)}})
+	if text := page(t, m); strings.Contains(text, "photos") {
+		t.Error("another driver is the writer, and this one tells")
+	}
+	held.Store(true)
+	of := `{backend="main",bucket="photos",claim="photos",contract="blue",namespace="team-blue"}`
+	has(t, page(t, m), "contract_cosi_bucket_bytes"+of+" 5", "contract_cosi_bucket_objects"+of+" 2", "contract_cosi_bucket_max_bytes"+of+" 1024",
+		`contract_cosi_bucket_objects{backend="main",bucket="photos",claim="",contract="red",namespace=""} 0`, "contract_cosi_buckets_left_out 0")
+	if text := page(t, m); strings.Contains(text, "contract_cosi_bucket_max_objects{") || strings.Contains(text, `contract_cosi_bucket_bytes{backend="main",bucket="photos",claim="",contract="red"`) {
+		t.Error("what is not known or bounded is told")
+	}
+	m.Passed()
+	m.BucketsMeasured(blue, []metrics.BucketUse{{Bucket: "photos", Bytes: n(6)}})
+	m.Passed()
+	text := page(t, m)
+	has(t, text, `contract_cosi_bucket_bytes{backend="main",bucket="photos",claim="",contract="blue",namespace=""} 6`)
+	if strings.Contains(text, `contract="red"`) || strings.Contains(text, `bucket="gone"`) {
+		t.Error("what is gone is told")
+	}
+}
+
+// Of very many buckets the fullest are told.
+func TestVeryManyBuckets(t *testing.T) {
+	t.Parallel()
+	m, n := metrics.New(), func(i int64) *int64 { return &i }
+	all := make([]metrics.BucketUse, 10_050)
+	for i := range all {
+		all[i] = metrics.BucketUse{Bucket: fmt.Sprintf("bucket-%d", i), Bytes: n(int64(i)), Objects: n(1)}
+	}
+	all[3].MaxBytes = n(4)
+	m.BucketsMeasured(cosi.ContractID{Backend: "main", Contract: "blue"}, all)
+	text := page(t, m)
+	has(t, text, "contract_cosi_buckets_left_out 50")
+	if got := strings.Count(text, "contract_cosi_bucket_bytes{"); got != 10_000 {
+		t.Errorf("%d buckets are told of", got)
+	}
+	for bucket, told := range map[string]bool{"bucket-3": true, "bucket-4": false, "bucket-50": false, "bucket-51": true, "bucket-10049": true} {
+		if strings.Contains(text, `bucket="`+bucket+`"`) != told {
+			t.Errorf("%s: told %v", bucket, !told)
+		}
 	}
 }
 

@@ -90,13 +90,16 @@ type Bucket struct {
 	CORSMethods []string `json:"corsMethods,omitempty"`
 	CORS        string   `json:"cors,omitempty"` // canonical JSON; see CORSDocument
 
-	Encryption   string            `json:"encryption,omitempty"`
-	KMSKey       string            `json:"kmsKey,omitempty"`
-	WebsiteIndex string            `json:"websiteIndex,omitempty"`
-	WebsiteError string            `json:"websiteError,omitempty"`
-	RequestPayer string            `json:"requestPayer,omitempty"`
-	Tags         map[string]string `json:"tags,omitempty"`
-	OnDelete     OnDelete          `json:"onDelete"`
+	Encryption   string `json:"encryption,omitempty"`
+	KMSKey       string `json:"kmsKey,omitempty"`
+	WebsiteIndex string `json:"websiteIndex,omitempty"`
+	WebsiteError string `json:"websiteError,omitempty"`
+	RequestPayer string `json:"requestPayer,omitempty"`
+	// MaxBytes and MaxObjects bound what the bucket holds; 0 is no bound.
+	MaxBytes   int64             `json:"maxBytes,omitempty"`
+	MaxObjects int64             `json:"maxObjects,omitempty"`
+	Tags       map[string]string `json:"tags,omitempty"`
+	OnDelete   OnDelete          `json:"onDelete"`
 }
 
 // Access is what a BucketAccessClass asks for.

@@ -35,6 +35,7 @@ var (
 	onCeph      = []string{"radosgw", "fake"}
 	onGateway   = []string{"versitygw", "fake"}
 	onFake      = []string{"fake"}
+	onCounting  = []string{"versitygw", "radosgw"} // the first by contractd
 )
 
 // Words of S3 that the table and the checks across parameters share.
@@ -235,6 +236,19 @@ func bucketRows() []row[Bucket] {
 			func(b *Bucket, v string) error { b.RequestPayer = v; return nil },
 		},
 		{
+			Parameter{Name: "maxBytes", Option: "quota", Class: BucketClass, TestedOn: onCounting, Type: "number of bytes, a multiple of 1024, such as `500Mi` or `2Ti`",
+				Text: "how much the bucket may hold; a write that would pass it is refused. `Ki`, `Mi`, `Gi`, `Ti` and `Pi` stand for powers of 1024",
+				// No number that is written so is beyond 64 bits.
+				Check: Check{Rules: []Rule{{Pattern: `[1-9][0-9]{0,17}|[1-9][0-9]{0,5}[KMGT]i|[1-9][0-9]{0,2}Pi`, Fault: "is not a number of bytes such as 500Mi or 2Ti"}}}},
+			func(b *Bucket, v string) (err error) { b.MaxBytes, err = parseBytes(v); return err },
+		},
+		{
+			Parameter{Name: "maxObjects", Option: "quota", Class: BucketClass, TestedOn: onCounting, Type: "number of objects",
+				Text:  "how many objects the bucket may hold, old versions among them; a write that would pass it is refused",
+				Check: Check{Rules: []Rule{{Pattern: `[1-9][0-9]{0,17}`, Fault: "is not a number of objects: 1 to 18 digits, the first not 0"}}}},
+			func(b *Bucket, v string) (err error) { b.MaxObjects, err = strconv.ParseInt(v, 10, 64); return err },
+		},
+		{
 			Parameter{Name: "tags", Class: BucketClass, TestedOn: onAll, Type: "comma-separated `key=value`, at most 49",
 				Text: "tags of the bucket, beside the driver's own `" + cosi.OwnerTag + "`",
 				Check: Check{List: true, MaxItems: maxTags, UniqueKeys: true, Rules: []Rule{
@@ -353,6 +367,21 @@ func grantList(v string) []string {
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
+}
+
+// parseBytes reads a number of bytes. Ceph keeps a bucket's bound in KiB, so no
+// other is taken anywhere: what is read back is then what was written.
+func parseBytes(v string) (int64, error) {
+	number, shift := strings.TrimSuffix(v, "i"), 0
+	if number != v {
+		shift = 10 * (1 + strings.IndexByte("KMGTP", number[len(number)-1]))
+		number = number[:len(number)-1]
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if n <<= shift; err == nil && n%1024 != 0 {
+		err = fmt.Errorf("%d is not a multiple of 1024; use a suffix such as Ki or Mi", n)
+	}
+	return n, err
 }
 
 // ParseLife reads a number of hours or days, such as 12h or 90d.

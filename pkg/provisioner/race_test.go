@@ -223,7 +223,7 @@ func lifeWithFault(t *testing.T, secrets memory.Secrets, shared bool, f fate, at
 	}
 	var key, second secret.KeyPair
 	w.must("create", again(func() error {
-		return w.create(p, "data", map[string]string{"versioning": "Enabled", "onDelete": "empty"})
+		return w.create(p, "data", map[string]string{"versioning": "Enabled", "onDelete": "empty", "maxBytes": "2Mi"})
 	}))
 	w.must("grant", again(func() (err error) { key, err = w.grant(p, "ba-1", "data"); return err }))
 	if !w.works(key, "data") {

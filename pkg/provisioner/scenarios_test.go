@@ -834,11 +834,15 @@ func TestInspect(t *testing.T) {
 		"key limited":      {memory.Repeated, func(w *world) { w.service.LimitKey(keyID(w), contract.Scope{}) }, "key-policy", ""},
 		"mark":             {memory.Chosen, func(w *world) { w.service.SetDocument("data", "tagging", "") }, "mark", markIsLeft},
 		"versioning":       {memory.Chosen, func(w *world) { w.service.SetDocument("data", "versioning", "<VersioningConfiguration/>") }, "versioning", ""},
+		"quota":            {memory.Chosen, func(w *world) { w.service.SetBounds("data", contract.Bounds{MaxObjects: 9, MaxBytes: 1024}) }, "quota", ""},
+		"quota gone":       {memory.Chosen, func(w *world) { w.service.SetBounds("data", contract.Bounds{}) }, "quota", ""},
 		"contract":         {memory.Chosen, func(w *world) { w.service.DropContract(team) }, "contract", goneIsLeft},
 		"contract stopped": {memory.Chosen, func(w *world) { w.service.Suspend(team, true) }, "suspended", suspendedIsLeft},
 	} {
 		in(t, c.secrets, false, func(w *world, p *process) {
-			w.must("create", func() error { return w.create(p, "data", map[string]string{"versioning": "Enabled"}) })
+			w.must("create", func() error {
+				return w.create(p, "data", map[string]string{"versioning": "Enabled", "maxObjects": "9"})
+			})
 			w.must("grant", func() error { _, err := w.grant(p, "ba-1", "data"); return err })
 			w.must("inspect", func() error { return w.inspect(p) })
 			c.change(w)

@@ -86,14 +86,15 @@ func (w *world) start() *process {
 	line := &memory.Line{Service: w.service, Step: p.step}
 	client := &http.Client{Transport: line.Transport()}
 	records := journal.New(&memoryLine{w.store, p})
+	service := contract.NewService(backend, "cluster", func(ctx context.Context) ([]string, error) {
+		have, err := records.Identities(ctx)
+		return slices.Concat(have, w.takesOver), err
+	}, line.Provider())
 	p.Provisioner = New(Config{
 		Backends: map[string]site.Backend{backend: {
-			Service: contract.NewService(backend, "cluster", func(ctx context.Context) ([]string, error) {
-				have, err := records.Identities(ctx)
-				return slices.Concat(have, w.takesOver), err
-			}, line.Provider()),
-			Engine: func(at cosi.Endpoint, key secret.KeyPair, mark string) *bucket.Engine {
-				return bucket.New(bucket.Config{Endpoint: at, Key: key, Owner: mark, HTTP: client, Observe: func(string, error) {}})
+			Service: service,
+			Engine: func(at cosi.Endpoint, key secret.KeyPair, contract string) *bucket.Engine {
+				return bucket.New(bucket.Config{Endpoint: at, Key: key, Owner: service.Mark(contract), Contract: contract, Bounder: service, HTTP: client, Observe: func(string, error) {}})
 			},
 		}},
 		Terms:    func(name string) (config.Terms, bool) { t, ok := w.terms[name]; return t, ok },

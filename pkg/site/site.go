@@ -29,9 +29,8 @@ import (
 type Backend struct {
 	// Service makes contracts and keys there.
 	*contract.Service
-	// Engine returns what makes buckets there with a contract's own key, and
-	// marks them.
-	Engine func(at cosi.Endpoint, key secret.KeyPair, mark string) *bucket.Engine
+	// Engine returns what makes buckets of a contract there with its own key.
+	Engine func(at cosi.Endpoint, key secret.KeyPair, contract string) *bucket.Engine
 }
 
 // Site is an open contract.
@@ -54,7 +53,7 @@ func (s *Site) In(at cosi.Endpoint) *bucket.Engine {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.engines[at] == nil {
-		s.engines[at] = s.Engine(at, s.key, s.Mark(s.ID.Contract))
+		s.engines[at] = s.Engine(at, s.key, s.ID.Contract)
 	}
 	return s.engines[at]
 }

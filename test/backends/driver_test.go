@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -101,6 +102,7 @@ type life struct {
 	contract, bucket, access string
 	id, account              string
 	key                      map[string]string
+	class                    map[string]string // beside the contract
 }
 
 func (r *running) life() *life {
@@ -108,7 +110,9 @@ func (r *running) life() *life {
 }
 
 func (l *life) create() error {
-	out, err := l.cosi.DriverCreateBucket(l.Context(), &cosiproto.DriverCreateBucketRequest{Name: l.bucket, Parameters: map[string]string{"contract": l.contract}})
+	class := map[string]string{"contract": l.contract}
+	maps.Copy(class, l.class)
+	out, err := l.cosi.DriverCreateBucket(l.Context(), &cosiproto.DriverCreateBucketRequest{Name: l.bucket, Parameters: class})
 	if err == nil {
 		l.id = out.GetBucketId()
 	}
@@ -206,6 +210,9 @@ func TestEveryAnswerLost(t *testing.T) {
 		for name, line := range map[string]*harness.Line{"administration": r.api, "S3": r.s3} {
 			for n := 1; ; n++ {
 				l := r.life()
+				if bounds[s.Type] {
+					l.class = map[string]string{"maxBytes": "1Mi"}
+				}
 				line.Lose(n)
 				for _, step := range []struct {
 					what string

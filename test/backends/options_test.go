@@ -21,7 +21,8 @@ var users atomic.Int32
 // atCeph is the gateway with a user of its own.
 func atCeph(t *testing.T) *options.Server {
 	t.Helper()
-	out, err := ceph.Admin(t.Context(), "user", "create", fmt.Sprintf("--uid=options-%d", users.Add(1)), "--display-name=options")
+	contract := fmt.Sprintf("options-%d", users.Add(1))
+	out, err := ceph.Admin(t.Context(), "user", "create", "--uid="+tenantOf(contract)+"$"+cosi.ContractSlot, "--display-name=options")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,6 +39,7 @@ func atCeph(t *testing.T) *options.Server {
 		Endpoint: cosi.Endpoint{URL: ceph.URL, Region: "default", PathStyle: true},
 		Key:      secret.KeyPair{AccessKeyID: user.Keys[0].AccessKey, SecretAccessKey: secret.New(user.Keys[0].SecretKey)},
 		Features: &bucket.Features{}, TagsLater: true, Placements: true,
+		Contract: contract, Bounder: provide(t, ceph.URL, administrator(), "default"),
 	}}
 }
 

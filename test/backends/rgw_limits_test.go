@@ -380,6 +380,18 @@ func TestRGWCheck(t *testing.T) {
 		case lacks != "" && (!fault.Is(err, fault.PermissionDenied) || !strings.Contains(err.Error(), lacks)):
 			t.Errorf("%s: got %v, want one that names %s", caps, err, lacks)
 		}
+		if lacks != "" {
+			continue
+		}
+		// Without buckets=* nothing is told of buckets, and a class with a quota is refused
+		// with what to do.
+		if _, err = p.BucketUses(t.Context(), "team"); !fault.Is(err, fault.Unsupported) {
+			t.Errorf("the use of buckets: %v", err)
+		}
+		err = p.BoundBucket(t.Context(), "team", "photos", contract.Bounds{MaxObjects: 1})
+		if !fault.Is(err, fault.PermissionDenied) || !strings.Contains(err.Error(), "buckets=*") {
+			t.Errorf("a quota: %v", err)
+		}
 	}
 }
 

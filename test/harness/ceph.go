@@ -106,7 +106,7 @@ func StartCeph(ctx context.Context, dir string) (_ *Ceph, err error) {
 		return nil, err
 	}
 	_, err = c.Admin(ctx, "user", "create", "--uid=administrator", "--display-name=administrator",
-		"--access-key="+c.AccessKeyID, "--secret-key="+c.Secret, "--caps=users=*;user-policy=*")
+		"--access-key="+c.AccessKeyID, "--secret-key="+c.Secret, "--caps=users=*;user-policy=*;buckets=*")
 	return c, err
 }
 

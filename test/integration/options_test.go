@@ -1,13 +1,16 @@
 package integration
 
 import (
+	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"google.golang.org/grpc/codes"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/admin"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/filestore"
@@ -163,5 +166,77 @@ func TestObjectLock(t *testing.T) {
 	_, err = owner.DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: &l.bucket, Key: v.Key, VersionId: v.VersionId})
 	if err == nil {
 		t.Error("a locked version was deleted")
+	}
+}
+
+// A quota of one bucket from its class and the contract's defaults: kept by the
+// storage, told by commands and metrics, brought back, changed in place, taken away.
+func TestBucketQuota(t *testing.T) {
+	t.Parallel()
+	contract := newContract()
+	bucket := contract + "-a"
+	terms := "contracts:\n  - {name: " + contract + ", backend: main, defaults: {bucketClass: {maxBytes: 64Ki}}}\n"
+	e := newEnv(t, terms+driftEachSecond("repair"))
+	class := map[string]string{"contract": contract, "maxObjects": "2"}
+	id := e.mustCreate(bucket, class)
+	c := e.mustGrant(id, "ba-1", nil).client()
+	path := "/v1/contracts/" + contract + "/buckets/" + bucket
+	quota := func() string {
+		var have struct{ Quota json.RawMessage }
+		if code := e.api(http.MethodGet, path, nil, &have); code != http.StatusOK {
+			e.Fatalf("HTTP %d", code)
+		}
+		return string(have.Quota)
+	}
+	full := func() bool {
+		err := put(t, c, bucket, "c")
+		return err != nil && strings.Contains(err.Error(), "QuotaExceeded")
+	}
+	allowed(t, "the first", put(t, c, bucket, "a"))
+	allowed(t, "the second", put(t, c, bucket, "b"))
+	if !full() {
+		t.Error("the third of two objects was put")
+	}
+	of := []string{`contract="` + contract + `"`, `bucket="` + bucket + `"`, `namespace=""`, `claim=""`}
+	e.until(func() bool { return e.metric("contract_cosi_bucket_objects", of...) == 2 })
+	if e.metric("contract_cosi_bucket_max_objects", of...) != 2 || e.metric("contract_cosi_bucket_max_bytes", of...) != 64<<10 || e.metric("contract_cosi_bucket_bytes", of...) == 0 {
+		t.Error("the metrics do not tell the bounds")
+	}
+	items := report[admin.Bucket](e, 0, "buckets")
+	if len(items) != 1 || *items[0].Used.Objects != 2 || *items[0].Quota.Objects != 2 || *items[0].Quota.Bytes != 64<<10 || *items[0].Used.Bytes == 0 {
+		t.Errorf("the command tells %+v", items)
+	}
+	if stdout, _, _ := e.tool("buckets"); !strings.Contains(stdout, " of 65536  2 of 2 ") {
+		t.Errorf("the table is\n%s", stdout)
+	}
+
+	// Someone lifts it at the service.
+	if code := e.api(http.MethodPut, path+"/quota", map[string]any{}, nil); code != http.StatusOK {
+		t.Fatalf("HTTP %d", code)
+	}
+	e.until(func() bool { return e.found("quota", true) > 0 })
+	e.until(full)
+
+	// The defaults change, and then there are none.
+	for _, c := range []struct{ before, now, want string }{
+		{"maxBytes: 64Ki", "maxBytes: 1Ki", `{"maxBytes":1024,"maxObjects":2}`}, {"maxBytes: 1Ki", "maxObjects: '9'", `{"maxObjects":2}`},
+	} {
+		e.stop()
+		writeFile(t, e.configFile, strings.Replace(readFile(t, e.configFile), c.before, c.now, 1))
+		e.start()
+		e.mustCreate(bucket, class)
+		if got := quota(); got != c.want {
+			t.Errorf("with %s: %s, want %s", c.now, got, c.want)
+		}
+	}
+	_, err := e.create(bucket, map[string]string{"contract": contract, "maxObjects": "3"})
+	expectCode(t, err, codes.AlreadyExists, "maxObjects differ")
+	for _, c := range []struct{ name, value, says string }{
+		{"maxBytes", "1.5Gi", "is not a number of bytes such as 500Mi or 2Ti"}, {"maxBytes", "1000", "1000 is not a multiple of 1024; use a suffix such as Ki or Mi"},
+		{"maxBytes", "0", "is not a number of bytes"}, {"maxBytes", "9223372036854775808", "is not a number of bytes"}, {"maxBytes", "-1Ki", "is not a number of bytes"},
+		{"maxObjects", "0", "is not a number of objects"}, {"maxObjects", "1e3", "is not a number of objects"},
+	} {
+		_, err := e.create(contract+"-b", map[string]string{"contract": contract, c.name: c.value})
+		expectCode(t, err, codes.InvalidArgument, c.name+": ", c.says)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/contractapi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
@@ -69,7 +70,12 @@ func ofContractd(t *testing.T) *Server {
 	}
 	put("/v1/contracts/"+contract, map[string]any{"owner": "options-test"}, &struct{}{})
 	put("/v1/contracts/"+contract+"/keys/own", map[string]any{"spec": map[string]any{"slot": "own"}}, &issued)
+	api, err := contractapi.New(contractapi.Config{
+		URL: contractd.API, Token: func() secret.String { return secret.New(contractd.Token) }, HTTP: http.DefaultClient, Observe: func(string, error) {},
+	})
+	must(t, err)
 	return &Server{Versitygw, bucket.Config{
+		Contract: contract, Bounder: api,
 		Endpoint: cosi.Endpoint{URL: contractd.S3, Region: "us-east-1", PathStyle: true},
 		Key:      secret.KeyPair{AccessKeyID: issued.Key.AccessKeyID, SecretAccessKey: secret.New(issued.SecretAccessKey)},
 		Features: &bucket.Features{},

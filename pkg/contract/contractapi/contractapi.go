@@ -59,6 +59,7 @@ var (
 	_ contract.Acknowledger = (*Provider)(nil)
 	_ contract.Comparer     = (*Provider)(nil)
 	_ contract.Meter        = (*Provider)(nil)
+	_ contract.Bounder      = (*Provider)(nil)
 )
 
 // New returns the provider; no call is made.

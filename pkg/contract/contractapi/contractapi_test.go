@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -187,6 +188,7 @@ func TestProblemCodes(t *testing.T) {
 		"permission-denied":       {403, fault.PermissionDenied, 1},
 		"contract-not-found":      {404, fault.NotFound, 1},
 		"key-not-found":           {404, fault.NotFound, 1},
+		"bucket-not-found":        {404, fault.NotFound, 1},
 		"contract-owned-by-other": {409, fault.Conflict, 1},
 		"immutable-field":         {409, fault.FailedPrecondition, 1},
 		"key-spec-differs":        {409, fault.Mismatch, 1},
@@ -773,6 +775,43 @@ func TestUsage(t *testing.T) {
 	if err != nil || *u.Buckets != 3 || *u.Keys != 4 || *u.Bytes != 5 || u.Objects != nil {
 		t.Errorf("%+v, %v", u, err)
 	}
+}
+
+// A service from before there were bounds of buckets has no such path; it is not
+// a contract or a bucket that is gone.
+func TestServiceWithoutBucketBounds(t *testing.T) {
+	t.Parallel()
+	for name, a := range map[string]answer{
+		"contractd's own answer": func(w http.ResponseWriter, _ *http.Request, before int) {
+			problem(w, http.StatusNotFound, "invalid-argument", before)
+		},
+		"a page":      func(w http.ResponseWriter, _ *http.Request, _ int) { write(w, http.StatusNotFound, "not here") },
+		"no method":   func(w http.ResponseWriter, _ *http.Request, _ int) { write(w, http.StatusMethodNotAllowed, "") },
+		"unsupported": func(w http.ResponseWriter, _ *http.Request, before int) { problem(w, 422, "unsupported", before) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, p := play(t, a)
+			_, err := p.BucketUse(bounded(t), "team-a", "photos")
+			kind(t, err, fault.Unsupported)
+			_, err = p.BucketUses(bounded(t), "team-a")
+			kind(t, err, fault.Unsupported)
+			kind(t, p.BoundBucket(bounded(t), "team-a", "photos", contract.Bounds{MaxObjects: 1}), fault.Unsupported)
+		})
+	}
+}
+
+func TestBucketUse(t *testing.T) {
+	t.Parallel()
+	_, p := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) {
+		write(w, http.StatusOK, `{"name":"photos","objects":2,"quota":{"maxBytes":-1,"maxObjects":9223372036854775807}}`)
+	})
+	use, err := p.BucketUse(bounded(t), "team-a", "photos")
+	if err != nil || use.Bytes != nil || *use.Objects != 2 || use.Bounds != (contract.Bounds{MaxObjects: math.MaxInt64}) {
+		t.Errorf("%+v %v", use, err)
+	}
+	_, err = p.BucketUse(bounded(t), "team-a", "videos") // another's answer
+	kind(t, err, fault.Unavailable)
 }
 
 func TestDeleteContract(t *testing.T) {

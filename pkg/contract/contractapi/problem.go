@@ -25,6 +25,7 @@ var kinds = map[api.ProblemCode]fault.Kind{
 	api.PermissionDenied:     fault.PermissionDenied,
 	api.ContractNotFound:     fault.NotFound,
 	api.KeyNotFound:          fault.NotFound,
+	api.BucketNotFound:       fault.NotFound,
 	api.ContractOwnedByOther: fault.Conflict,
 	api.ImmutableField:       fault.FailedPrecondition,
 	api.KeySpecDiffers:       fault.Mismatch,

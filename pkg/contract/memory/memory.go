@@ -97,6 +97,7 @@ type acknowledged struct{ *provider }
 
 var (
 	_ contract.Restorer     = (*provider)(nil)
+	_ contract.Bounder      = (*provider)(nil)
 	_ contract.Acknowledger = acknowledged{}
 )
 
@@ -317,6 +318,50 @@ func (p *provider) RestoreKey(ctx context.Context, name, slot string, pair secre
 		return nil
 	})
 	return differing, err
+}
+
+// bucketOf is a bucket of a contract.
+func (s *Service) bucketOf(name, bucket string) (*bucket, error) {
+	if b := s.buckets[bucket]; b != nil && b.contract == name {
+		return b, nil
+	}
+	return nil, fault.New(fault.NotFound, "there is no such bucket")
+}
+
+// BucketUse implements contract.Bounder.
+func (p *provider) BucketUse(ctx context.Context, name, bucket string) (out contract.BucketUse, err error) {
+	err = p.read(ctx, "BucketUse", func() error {
+		b, err := p.bucketOf(name, bucket)
+		if err == nil {
+			out = b.use(bucket)
+		}
+		return err
+	})
+	return out, err
+}
+
+// BucketUses implements contract.Bounder.
+func (p *provider) BucketUses(ctx context.Context, name string) (out []contract.BucketUse, err error) {
+	err = p.read(ctx, "BucketUses", func() error {
+		for bucket, b := range p.buckets {
+			if b.contract == name {
+				out = append(out, b.use(bucket))
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// BoundBucket implements contract.Bounder.
+func (p *provider) BoundBucket(ctx context.Context, name, bucket string, to contract.Bounds) error {
+	return p.call(ctx, "BoundBucket", func() error {
+		b, err := p.bucketOf(name, bucket)
+		if err == nil {
+			b.bounds = to
+		}
+		return err
+	})
 }
 
 // What follows is for a test that looks behind the service, or is its operator.

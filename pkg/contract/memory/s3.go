@@ -24,6 +24,28 @@ type bucket struct {
 	documents        map[string]string // by subresource
 	objects          map[string]string // by key
 	uploads          int
+	bounds           contract.Bounds
+}
+
+// use is what the bucket holds.
+func (b *bucket) use(name string) contract.BucketUse {
+	bytes, objects := int64(0), int64(len(b.objects))
+	for _, content := range b.objects {
+		bytes += int64(len(content))
+	}
+	return contract.BucketUse{Bucket: name, Bytes: &bytes, Objects: &objects, Bounds: b.bounds}
+}
+
+// full reports whether an object is too much in place of what is there of it.
+func (b *bucket) full(object, content string) bool {
+	have, there := b.objects[object]
+	use := b.use("")
+	more := int64(1)
+	if there {
+		more = 0
+	}
+	return b.bounds.MaxObjects > 0 && more > 0 && *use.Objects+more > b.bounds.MaxObjects ||
+		b.bounds.MaxBytes > 0 && *use.Bytes+int64(len(content)-len(have)) > b.bounds.MaxBytes
 }
 
 // absent are S3's codes for a document that a bucket does not have.
@@ -344,7 +366,11 @@ func (e *exchange) onObject(w http.ResponseWriter, b *bucket) {
 	case sub == "attributes":
 		_, _ = fmt.Fprintf(w, "<GetObjectAttributesResponse><ObjectSize>%d</ObjectSize></GetObjectAttributesResponse>", len(content))
 	case e.method == http.MethodPut:
-		b.objects[e.object] = string(decoded(e.header, e.body))
+		if content = string(decoded(e.header, e.body)); b.full(e.object, content) {
+			fail(w, http.StatusForbidden, "QuotaExceeded")
+			return
+		}
+		b.objects[e.object] = content
 		w.Header().Set("X-Amz-Version-Id", "null") // the only one that there is
 	case e.method == http.MethodDelete:
 		delete(b.objects, e.object)
@@ -416,6 +442,25 @@ func (s *Service) PutObject(bucket, key string) {
 	defer s.mu.Unlock()
 	if b := s.buckets[bucket]; b != nil {
 		b.objects[key] = key
+	}
+}
+
+// Bounds are what a bucket may hold.
+func (s *Service) Bounds(bucket string) contract.Bounds {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.buckets[bucket]; b != nil {
+		return b.bounds
+	}
+	return contract.Bounds{}
+}
+
+// SetBounds changes what a bucket may hold, past the driver.
+func (s *Service) SetBounds(bucket string, to contract.Bounds) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.buckets[bucket]; b != nil {
+		b.bounds = to
 	}
 }
 

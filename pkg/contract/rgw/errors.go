@@ -19,6 +19,7 @@ var kinds = map[string]fault.Kind{
 	"KeyExists":               fault.Conflict,
 	"AccountAlreadyExists":    fault.Conflict,
 	"NoSuchUser":              fault.NotFound,
+	"NoSuchBucket":            fault.NotFound,
 	"NoSuchKey":               fault.NotFound,
 	"NoSuchEntity":            fault.NotFound, // the same of the IAM API
 	"BucketAlreadyExists":     fault.FailedPrecondition,
@@ -36,7 +37,7 @@ var cures = map[string]string{
 	"AccountAlreadyExists":    "another account has this name",
 	"BucketAlreadyExists":     "it still owns buckets; delete them first",
 	"BucketNotEmpty":          "it still has users; delete them first",
-	"AccessDenied":            "check that the driver's user has the capabilities users=* and user-policy=*, or what accounts need",
+	"AccessDenied":            "check that the driver's user has the capabilities users=* and user-policy=*, for quotas and usage of buckets also buckets=*, or what accounts need",
 	"UserSuspended":           "check the driver's own user, and resume it",
 	"MalformedPolicyDocument": "this release does not know what the policy of the key says",
 	"MethodNotAllowed":        "let the gateway serve the admin and iam APIs (rgw enable apis)",

@@ -50,7 +50,8 @@ type Config struct {
 	// group of the realm; its users are the same in all of them.
 	Endpoints []cosi.Endpoint
 	// Credentials returns the key of the driver's own user, which has the
-	// capabilities users=* and user-policy=*; see [Accounts] for what those need.
+	// capabilities users=* and user-policy=*, and for the quotas and usage of buckets
+	// buckets=*; see [Accounts] for what those need.
 	Credentials func() secret.KeyPair
 	// Settles is how long a change takes to the other zones of the realm, where
 	// there are any. It is not waited for.
@@ -68,7 +69,10 @@ type Provider struct {
 	settles   time.Duration
 }
 
-var _ contract.Provider = (*Provider)(nil)
+var (
+	_ contract.Provider = (*Provider)(nil)
+	_ contract.Bounder  = (*Provider)(nil)
+)
 
 // New returns the provider; no call is made.
 func New(c Config) *Provider {
@@ -114,8 +118,10 @@ func (p *Provider) Check(ctx context.Context) error {
 // underscores: so they stand for its hyphens.
 const tenantPrefix = "cosi_"
 
+func tenantOf(name string) string { return tenantPrefix + strings.ReplaceAll(name, "-", "_") }
+
 // usersOf begins the ids of a contract's users.
-func usersOf(name string) string { return tenantPrefix + strings.ReplaceAll(name, "-", "_") + "$" }
+func usersOf(name string) string { return tenantOf(name) + "$" }
 
 // userID is the id of the user that has a slot's keys. The slot of the
 // contract's own keys is the one whose user owns the buckets.

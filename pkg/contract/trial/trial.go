@@ -130,7 +130,7 @@ func (r *run) all() {
 	}) {
 		return
 	}
-	engine := r.Engine(c.Endpoints[0], own, r.Mark(r.Contract))
+	engine := r.Engine(c.Endpoints[0], own, r.Contract)
 	name, neighbour := "trial-"+strings.ToLower(rand.Text()[:16]), "trial-"+strings.ToLower(rand.Text()[:16])
 	made := r.step("make buckets with the driver's tag", func() error {
 		return errors.Join(engine.Create(r.ctx, name, params.Bucket{}), engine.Create(r.ctx, neighbour, params.Bucket{}))

@@ -106,6 +106,7 @@ func (e KeyState) Valid() bool {
 
 // Defines values for ProblemCode.
 const (
+	BucketNotFound       ProblemCode = "bucket-not-found"
 	ContractNotActive    ProblemCode = "contract-not-active"
 	ContractNotEmpty     ProblemCode = "contract-not-empty"
 	ContractNotFound     ProblemCode = "contract-not-found"
@@ -128,6 +129,8 @@ const (
 // Valid indicates whether the value is a known member of the ProblemCode enum.
 func (e ProblemCode) Valid() bool {
 	switch e {
+	case BucketNotFound:
+		return true
 	case ContractNotActive:
 		return true
 	case ContractNotEmpty:
@@ -167,6 +170,19 @@ func (e ProblemCode) Valid() bool {
 	}
 }
 
+// Bucket defines model for Bucket.
+type Bucket struct {
+	// Bytes As of the service's last count
+	Bytes *int64 `json:"bytes,omitempty"`
+	Name  string `json:"name"`
+
+	// Objects As of the service's last count
+	Objects *int64 `json:"objects,omitempty"`
+
+	// Quota Upper bounds of what one bucket holds, old versions among it; an absent one is none.
+	Quota BucketQuota `json:"quota"`
+}
+
 // BucketAccess The S3 actions of each are those of the driver's access modes (proto-docs/parameters.md), access for objectData. Without objectMetadata or bucketMetadata the key may do in that category what goes with its access
 type BucketAccess string
 
@@ -187,6 +203,18 @@ type BucketGrant struct {
 
 	// Prefix Only objects whose key starts with it
 	Prefix *string `json:"prefix,omitempty"`
+}
+
+// BucketList defines model for BucketList.
+type BucketList struct {
+	Items         []Bucket `json:"items"`
+	NextPageToken *string  `json:"nextPageToken,omitempty"`
+}
+
+// BucketQuota Upper bounds of what one bucket holds, old versions among it; an absent one is none.
+type BucketQuota struct {
+	MaxBytes   *int64 `json:"maxBytes,omitempty"`
+	MaxObjects *int64 `json:"maxObjects,omitempty"`
 }
 
 // Contract defines model for Contract.
@@ -344,6 +372,9 @@ type Usage struct {
 	Objects    *int64    `json:"objects,omitempty"`
 }
 
+// BucketName defines model for BucketName.
+type BucketName = string
+
 // ContractName defines model for ContractName.
 type ContractName = Name
 
@@ -386,6 +417,12 @@ type PutContractParams struct {
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 }
 
+// ListBucketsParams defines parameters for ListBuckets.
+type ListBucketsParams struct {
+	PageSize  *PageSize  `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
 // RevokeSlotParams defines parameters for RevokeSlot.
 type RevokeSlotParams struct {
 	Slot Name `form:"slot" json:"slot"`
@@ -400,6 +437,9 @@ type ListKeysParams struct {
 
 // PutContractJSONRequestBody defines body for PutContract for application/json ContentType.
 type PutContractJSONRequestBody = ContractSpec
+
+// PutBucketQuotaJSONRequestBody defines body for PutBucketQuota for application/json ContentType.
+type PutBucketQuotaJSONRequestBody = BucketQuota
 
 // PutKeyJSONRequestBody defines body for PutKey for application/json ContentType.
 type PutKeyJSONRequestBody = KeyRequest
@@ -418,6 +458,15 @@ type ServerInterface interface {
 	// PutContract Sign a contract, or bring it to these terms
 	// (PUT /v1/contracts/{contractName})
 	PutContract(w http.ResponseWriter, r *http.Request, contractName ContractName, params PutContractParams)
+	// ListBuckets What the contract's buckets hold and may hold, by name, in pages
+	// (GET /v1/contracts/{contractName}/buckets)
+	ListBuckets(w http.ResponseWriter, r *http.Request, contractName ContractName, params ListBucketsParams)
+	// GetBucket What one bucket holds and may hold
+	// (GET /v1/contracts/{contractName}/buckets/{bucketName})
+	GetBucket(w http.ResponseWriter, r *http.Request, contractName ContractName, bucketName BucketName)
+	// PutBucketQuota Give a bucket these bounds and no others
+	// (PUT /v1/contracts/{contractName}/buckets/{bucketName}/quota)
+	PutBucketQuota(w http.ResponseWriter, r *http.Request, contractName ContractName, bucketName BucketName)
 	// RevokeSlot Revoke every key of a slot
 	// (DELETE /v1/contracts/{contractName}/keys)
 	RevokeSlot(w http.ResponseWriter, r *http.Request, contractName ContractName, params RevokeSlotParams)
@@ -648,6 +697,131 @@ func (siw *ServerInterfaceWrapper) PutContract(w http.ResponseWriter, r *http.Re
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.PutContract(w, r, contractName, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListBuckets operation middleware
+func (siw *ServerInterfaceWrapper) ListBuckets(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "contractName" -------------
+	var contractName ContractName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "contractName", r.PathValue("contractName"), &contractName, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "contractName", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListBucketsParams
+
+	// ------------- Optional query parameter "pageSize" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", r.URL.Query(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "pageSize"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "pageSize", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "pageToken" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", r.URL.Query(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "pageToken"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "pageToken", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListBuckets(w, r, contractName, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetBucket operation middleware
+func (siw *ServerInterfaceWrapper) GetBucket(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "contractName" -------------
+	var contractName ContractName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "contractName", r.PathValue("contractName"), &contractName, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "contractName", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "bucketName" -------------
+	var bucketName BucketName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "bucketName", r.PathValue("bucketName"), &bucketName, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "bucketName", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetBucket(w, r, contractName, bucketName)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// PutBucketQuota operation middleware
+func (siw *ServerInterfaceWrapper) PutBucketQuota(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "contractName" -------------
+	var contractName ContractName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "contractName", r.PathValue("contractName"), &contractName, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "contractName", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "bucketName" -------------
+	var bucketName BucketName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "bucketName", r.PathValue("bucketName"), &bucketName, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "bucketName", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PutBucketQuota(w, r, contractName, bucketName)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1073,6 +1247,9 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/contracts/{contractName}", wrapper.GetContract)
 	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/v1/contracts/{contractName}", wrapper.PutContract)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/contracts/{contractName}/usage", wrapper.GetUsage)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/contracts/{contractName}/buckets", wrapper.ListBuckets)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/contracts/{contractName}/buckets/{bucketName}", wrapper.GetBucket)
+	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/v1/contracts/{contractName}/buckets/{bucketName}/quota", wrapper.PutBucketQuota)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/v1/contracts/{contractName}/keys", wrapper.RevokeSlot)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/contracts/{contractName}/keys", wrapper.ListKeys)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/v1/contracts/{contractName}/keys/{keyName}", wrapper.DeleteKey)
@@ -1345,6 +1522,139 @@ type PutContractdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response PutContractdefaultApplicationProblemPlusJSONResponse) VisitPutContractResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.RetryAfter != nil {
+		w.Header().Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListBucketsRequestObject struct {
+	ContractName ContractName `json:"contractName"`
+	Params       ListBucketsParams
+}
+
+type ListBucketsResponseObject interface {
+	VisitListBucketsResponse(w http.ResponseWriter) error
+}
+
+type ListBuckets200JSONResponse BucketList
+
+func (response ListBuckets200JSONResponse) VisitListBucketsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListBucketsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ListBucketsdefaultApplicationProblemPlusJSONResponse) VisitListBucketsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.RetryAfter != nil {
+		w.Header().Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetBucketRequestObject struct {
+	ContractName ContractName `json:"contractName"`
+	BucketName   BucketName   `json:"bucketName"`
+}
+
+type GetBucketResponseObject interface {
+	VisitGetBucketResponse(w http.ResponseWriter) error
+}
+
+type GetBucket200JSONResponse Bucket
+
+func (response GetBucket200JSONResponse) VisitGetBucketResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetBucketdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response GetBucketdefaultApplicationProblemPlusJSONResponse) VisitGetBucketResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.RetryAfter != nil {
+		w.Header().Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutBucketQuotaRequestObject struct {
+	ContractName ContractName `json:"contractName"`
+	BucketName   BucketName   `json:"bucketName"`
+	Body         *PutBucketQuotaJSONRequestBody
+}
+
+type PutBucketQuotaResponseObject interface {
+	VisitPutBucketQuotaResponse(w http.ResponseWriter) error
+}
+
+type PutBucketQuota200JSONResponse Bucket
+
+func (response PutBucketQuota200JSONResponse) VisitPutBucketQuotaResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutBucketQuotadefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response PutBucketQuotadefaultApplicationProblemPlusJSONResponse) VisitPutBucketQuotaResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -1732,6 +2042,15 @@ type StrictServerInterface interface {
 	// PutContract Sign a contract, or bring it to these terms
 	// (PUT /v1/contracts/{contractName})
 	PutContract(ctx context.Context, request PutContractRequestObject) (PutContractResponseObject, error)
+	// ListBuckets What the contract's buckets hold and may hold, by name, in pages
+	// (GET /v1/contracts/{contractName}/buckets)
+	ListBuckets(ctx context.Context, request ListBucketsRequestObject) (ListBucketsResponseObject, error)
+	// GetBucket What one bucket holds and may hold
+	// (GET /v1/contracts/{contractName}/buckets/{bucketName})
+	GetBucket(ctx context.Context, request GetBucketRequestObject) (GetBucketResponseObject, error)
+	// PutBucketQuota Give a bucket these bounds and no others
+	// (PUT /v1/contracts/{contractName}/buckets/{bucketName}/quota)
+	PutBucketQuota(ctx context.Context, request PutBucketQuotaRequestObject) (PutBucketQuotaResponseObject, error)
 	// RevokeSlot Revoke every key of a slot
 	// (DELETE /v1/contracts/{contractName}/keys)
 	RevokeSlot(ctx context.Context, request RevokeSlotRequestObject) (RevokeSlotResponseObject, error)
@@ -1903,6 +2222,94 @@ func (sh *strictHandler) PutContract(w http.ResponseWriter, r *http.Request, con
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(PutContractResponseObject); ok {
 		if err := validResponse.VisitPutContractResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListBuckets operation middleware
+func (sh *strictHandler) ListBuckets(w http.ResponseWriter, r *http.Request, contractName ContractName, params ListBucketsParams) {
+	var request ListBucketsRequestObject
+
+	request.ContractName = contractName
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListBuckets(ctx, request.(ListBucketsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListBuckets")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListBucketsResponseObject); ok {
+		if err := validResponse.VisitListBucketsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetBucket operation middleware
+func (sh *strictHandler) GetBucket(w http.ResponseWriter, r *http.Request, contractName ContractName, bucketName BucketName) {
+	var request GetBucketRequestObject
+
+	request.ContractName = contractName
+	request.BucketName = bucketName
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetBucket(ctx, request.(GetBucketRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetBucket")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetBucketResponseObject); ok {
+		if err := validResponse.VisitGetBucketResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// PutBucketQuota operation middleware
+func (sh *strictHandler) PutBucketQuota(w http.ResponseWriter, r *http.Request, contractName ContractName, bucketName BucketName) {
+	var request PutBucketQuotaRequestObject
+
+	request.ContractName = contractName
+	request.BucketName = bucketName
+
+	var body PutBucketQuotaJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.PutBucketQuota(ctx, request.(PutBucketQuotaRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PutBucketQuota")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(PutBucketQuotaResponseObject); ok {
+		if err := validResponse.VisitPutBucketQuotaResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

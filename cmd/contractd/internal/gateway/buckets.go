@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/versity/versitygw/s3err"
+
+	"github.com/contract-cosi/contract-cosi-driver/cmd/contractd/internal/store"
 )
 
 // Buckets knows which contract owns which bucket. It is the referee between
@@ -31,8 +33,13 @@ type entry struct {
 	gone   bool // deleted, or never made
 	rules  int  // how often the bucket's versioning was set
 
-	mu    sync.Mutex
-	turns map[string]*turn // keys that are being changed
+	counted bool // what it holds is known; changed by who holds it alone
+
+	mu       sync.Mutex
+	turns    map[string]*turn // keys that are being changed
+	quota    store.Quota
+	used     use // once it is counted
+	reserved use // of it, by writes that are about to be published
 }
 
 // turn is the lock of one key. It is there while users hold it or wait for it.
@@ -180,11 +187,16 @@ type hold struct {
 	turn  *turn
 	rules int
 	held  bool
+
+	measure  func() use // what there is of the key
+	before   use        // as the hold was taken, where the bucket is counted
+	reserved use        // of the bucket's room, until the hold is given up
 }
 
-// hold takes a share of the bucket and the turn at a key.
-func (e *entry) hold(key string) (*hold, error) {
-	h := &hold{entry: e, key: key}
+// hold takes a share of the bucket and the turn at a key, of which measure tells
+// what there is.
+func (e *entry) hold(key string, measure func() use) (*hold, error) {
+	h := &hold{entry: e, key: key, measure: measure}
 	if err := h.take(); err != nil {
 		return nil, err
 	}
@@ -201,6 +213,9 @@ func (h *hold) take() error {
 	}
 	if h.key != "" {
 		h.turn = e.takeTurn(h.key)
+		if e.counted {
+			h.before = h.measure()
+		}
 	}
 	h.held = true
 	return nil
@@ -213,6 +228,10 @@ func (h *hold) pause() {
 	}
 	h.held = false
 	if h.key != "" {
+		if h.entry.counted {
+			h.entry.changed(h.measure().minus(h.before), h.reserved)
+			h.reserved = use{}
+		}
 		h.entry.endTurn(h.key, h.turn)
 	}
 	h.entry.access.RUnlock()

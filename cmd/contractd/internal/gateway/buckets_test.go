@@ -9,6 +9,8 @@ import (
 	"github.com/versity/versitygw/auth"
 )
 
+func nothing() use { return use{} }
+
 func unlimited(string) (*int64, bool) { return nil, true }
 
 func made(t *testing.T, b *Buckets, bucket, owner string) *entry {
@@ -27,7 +29,7 @@ func TestKeysThatNobodyChangesTakeNoMemory(t *testing.T) {
 	for i := range 8 {
 		writers.Go(func() {
 			for j := range 100 {
-				h, err := e.hold(strings.Repeat("k", 1+(i+j)%3))
+				h, err := e.hold(strings.Repeat("k", 1+(i+j)%3), nothing)
 				if err != nil {
 					t.Error(err)
 					return
@@ -50,7 +52,7 @@ func TestKeysThatNobodyChangesTakeNoMemory(t *testing.T) {
 func TestHoldEndsWithTheBucket(t *testing.T) {
 	b := newBuckets()
 	e := made(t, b, "bucket", "owner")
-	h, err := e.hold("key")
+	h, err := e.hold("key", nothing)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +65,7 @@ func TestHoldEndsWithTheBucket(t *testing.T) {
 	if h.resume() == nil {
 		t.Error("the hold went over to the next bucket of the name")
 	}
-	if _, err := e.hold("key"); err == nil {
+	if _, err := e.hold("key", nothing); err == nil {
 		t.Error("a bucket that is gone was held")
 	}
 	if e.alone() == nil {

@@ -96,10 +96,14 @@ func (l *ledger) changeHeld(ctx context.Context, bucket, key string, run func(*h
 	if err != nil {
 		return err
 	}
-	if key != "" {
-		key = path.Clean("/" + key) // keys of one file are one key here
+	if err := l.countBounded(e); err != nil {
+		return err
 	}
-	h, err := e.hold(key)
+	file := key
+	if key != "" {
+		file = path.Clean("/" + key) // keys of one file are one key here
+	}
+	h, err := e.hold(file, func() use { return l.measure(bucket, key) })
 	if err != nil {
 		return err
 	}
@@ -137,6 +141,11 @@ func (l *ledger) remove(ctx context.Context, bucket, key, version string, run fu
 		return err
 	}
 	defer e.access.Unlock()
+	if !e.counted {
+		return run()
+	}
+	before := l.measure(bucket, key)
+	defer func() { e.changed(l.measure(bucket, key).minus(before), use{}) }()
 	return run()
 }
 
@@ -242,8 +251,10 @@ func (l *ledger) checkLock(ctx context.Context, bucket string, mode types.Object
 // likes, and takes it again at the end: the storage publishes after that.
 type body struct {
 	io.Reader
-	hold *hold
-	left int64 // that must come still
+	hold  *hold
+	left  int64             // that must come still
+	size  int64             // that has come
+	admit func(int64) error // asks for room for all that has come; may be nil
 }
 
 // Read reads from the client.
@@ -251,6 +262,7 @@ func (b *body) Read(p []byte) (int, error) {
 	b.hold.pause()
 	n, err := b.Reader.Read(p)
 	b.left -= int64(n)
+	b.size += int64(n)
 	if !errors.Is(err, io.EOF) {
 		return n, err
 	}
@@ -259,6 +271,11 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	if changed := b.hold.resume(); changed != nil {
 		return n, changed
+	}
+	if b.admit != nil {
+		if full := b.admit(b.size); full != nil {
+			return n, full
+		}
 	}
 	return n, err
 }
@@ -276,8 +293,8 @@ func (b checkedBody) Algorithm() string { return b.sums.Algorithm() }
 func (b checkedBody) Checksum() string { return b.sums.Checksum() }
 
 // body wraps a body of the given size, nil when that is not known.
-func (h *hold) body(r io.Reader, size *int64) io.Reader {
-	b := &body{Reader: r, hold: h, left: aws.ToInt64(size)}
+func (h *hold) body(r io.Reader, size *int64, admit func(int64) error) io.Reader {
+	b := &body{Reader: r, hold: h, left: aws.ToInt64(size), admit: admit}
 	if sums, ok := r.(middlewares.ChecksumReader); ok {
 		return checkedBody{body: b, sums: sums}
 	}
@@ -295,7 +312,11 @@ func (l *ledger) PutObject(ctx context.Context, input s3response.PutObjectInput)
 		if ctx.Value("object-post-result") != nil {
 			size = nil // of a form the gateway knows no more than a bound
 		}
-		input.Body = h.body(input.Body, size)
+		admit := func(size int64) error { return l.admit(ctx, h, size) }
+		if err := admit(aws.ToInt64(size)); err != nil { // before the client sends it, and for a body that is never read
+			return err
+		}
+		input.Body = h.body(input.Body, size, admit)
 		fresh := strings.HasSuffix(key, "/") && !l.isObject(bucket, key)
 		if out, err = l.storage.PutObject(ctx, input); err != nil && fresh {
 			// The storage makes and marks a directory before it looks at its checksum.
@@ -308,8 +329,11 @@ func (l *ledger) PutObject(ctx context.Context, input s3response.PutObjectInput)
 
 // CopyObject copies an object.
 func (l *ledger) CopyObject(ctx context.Context, input s3response.CopyObjectInput) (out s3response.CopyObjectOutput, err error) {
-	err = l.place(ctx, *input.Bucket, *input.Key, func(*hold) error {
+	err = l.place(ctx, *input.Bucket, *input.Key, func(h *hold) error {
 		if err := l.checkLock(ctx, *input.Bucket, input.ObjectLockMode, input.ObjectLockLegalHoldStatus); err != nil {
+			return err
+		}
+		if err := l.admitCopy(ctx, h, &input); err != nil {
 			return err
 		}
 		out, err = l.storage.CopyObject(ctx, input)
@@ -363,7 +387,7 @@ func (l *ledger) UploadPart(ctx context.Context, input *s3.UploadPartInput) (out
 	}
 	err = l.changeHeld(ctx, *input.Bucket, "", func(h *hold) error { // parts are files of their own
 		held := *input
-		held.Body = h.body(input.Body, input.ContentLength)
+		held.Body = h.body(input.Body, input.ContentLength, nil)
 		out, err = l.storage.UploadPart(ctx, &held)
 		return err
 	})
@@ -387,8 +411,8 @@ func (l *ledger) CompleteMultipartUpload(ctx context.Context, input *s3.Complete
 	if err := checkUpload(input.UploadId); err != nil {
 		return out, "", err
 	}
-	err = l.place(ctx, *input.Bucket, *input.Key, func(*hold) error {
-		if err := l.checkCompletion(ctx, input); err != nil {
+	err = l.place(ctx, *input.Bucket, *input.Key, func(h *hold) error {
+		if err := l.checkCompletion(ctx, h, input); err != nil {
 			return err
 		}
 		out, version, err = l.storage.CompleteMultipartUpload(ctx, input)
@@ -397,9 +421,9 @@ func (l *ledger) CompleteMultipartUpload(ctx context.Context, input *s3.Complete
 	return out, version, err
 }
 
-// checkCompletion refuses a completion after which something would be missing
-// though the storage acknowledges it.
-func (l *ledger) checkCompletion(ctx context.Context, input *s3.CompleteMultipartUploadInput) error {
+// checkCompletion refuses a completion that the bucket has no room for, or after which
+// something would be missing though the storage acknowledges it.
+func (l *ledger) checkCompletion(ctx context.Context, h *hold, input *s3.CompleteMultipartUploadInput) error {
 	object, err := l.storage.HeadObject(ctx, &s3.HeadObjectInput{Bucket: input.Bucket, Key: input.Key})
 	if err != nil {
 		object = &s3.HeadObjectOutput{}
@@ -429,7 +453,7 @@ func (l *ledger) checkCompletion(ctx context.Context, input *s3.CompleteMultipar
 			HTTPStatusCode: http.StatusNotImplemented,
 		}
 	}
-	return nil
+	return l.admitUpload(ctx, h, input)
 }
 
 // AbortMultipartUpload ends an upload without an object.

@@ -52,7 +52,7 @@ type Config struct {
 // Gateway is a running S3 server.
 type Gateway struct {
 	address string
-	buckets *Buckets
+	buckets *Contents
 	done    chan struct{}
 	err     error
 }
@@ -99,7 +99,7 @@ func start(ctx context.Context, cfg Config) (*Gateway, error) {
 		return nil, err
 	}
 	buckets := newBuckets()
-	if err := adopt(ctx, storage, buckets); err != nil {
+	if err := adopt(ctx, storage, attributes, buckets); err != nil {
 		return nil, err
 	}
 	be := &ledger{
@@ -114,7 +114,7 @@ func start(ctx context.Context, cfg Config) (*Gateway, error) {
 		},
 	}
 	accepting := make(chan struct{})
-	g := &Gateway{address: cfg.Address, buckets: buckets, done: make(chan struct{})}
+	g := &Gateway{address: cfg.Address, buckets: &Contents{buckets, be}, done: make(chan struct{})}
 	go func() {
 		defer close(g.done)
 		g.err = embedgw.RunVersityGW(ctx, be, &embedgw.Config{
@@ -149,8 +149,8 @@ func start(ctx context.Context, cfg Config) (*Gateway, error) {
 // Address is the host and port the gateway listens on.
 func (g *Gateway) Address() string { return g.address }
 
-// Buckets is the index of buckets and their owners.
-func (g *Gateway) Buckets() *Buckets { return g.buckets }
+// Buckets is the index of buckets, their owners and what they hold.
+func (g *Gateway) Buckets() *Contents { return g.buckets }
 
 // Done is closed when the gateway has ended; [Gateway.Err] then tells why.
 func (g *Gateway) Done() <-chan struct{} { return g.done }
@@ -217,7 +217,7 @@ func probe(dir string) error {
 // adopt reads which buckets there are. A bucket whose making was cut short by a
 // crash is a directory without an owner; it holds nothing, no one could ever
 // use or delete it, and its name would be taken for good, so it goes.
-func adopt(ctx context.Context, storage *posix.Posix, buckets *Buckets) error {
+func adopt(ctx context.Context, storage *posix.Posix, attributes meta.MetadataStorer, buckets *Buckets) error {
 	found, err := storage.ListBucketsAndOwners(ctx)
 	if err != nil {
 		return fmt.Errorf("list buckets: %w", err)
@@ -231,7 +231,11 @@ func adopt(ctx context.Context, storage *posix.Posix, buckets *Buckets) error {
 			}
 			logger.Info("A directory without an owner is not empty and stays; its name cannot be used for a bucket", "bucket", b.Name)
 		}
-		buckets.add(newEntry(b.Name, b.Owner))
+		e := newEntry(b.Name, b.Owner)
+		if e.quota, err = readQuota(attributes, b.Name); err != nil {
+			return err
+		}
+		buckets.add(e)
 	}
 	return nil
 }

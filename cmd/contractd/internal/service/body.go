@@ -48,6 +48,8 @@ func bodyOf(pattern string) reflect.Type {
 		return reflect.TypeFor[api.ContractSpec]()
 	case "PUT /v1/contracts/{contractName}/keys/{keyName}":
 		return reflect.TypeFor[api.KeyRequest]()
+	case "PUT /v1/contracts/{contractName}/buckets/{bucketName}/quota":
+		return reflect.TypeFor[api.BucketQuota]()
 	}
 	return nil
 }

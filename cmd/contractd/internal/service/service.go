@@ -31,6 +31,13 @@ type Buckets interface {
 	// Close keeps a contract without buckets from making any, until Reopen.
 	Close(code string) (count int, closed bool)
 	Reopen(code string)
+	// Names returns up to limit names of a contract's buckets, in order, behind the
+	// one given, and whether there are more.
+	Names(code, after string, limit int) (page []string, more bool)
+	// Bucket counts a bucket of a contract, and Bound gives it a quota; false if the
+	// contract has none of the name.
+	Bucket(code, name string) (store.Bucket, bool, error)
+	Bound(code, name string, to store.Quota) (store.Bucket, bool, error)
 }
 
 // Config is what a [Service] works with.
@@ -179,7 +186,7 @@ func (f *faults) page(size *int, token *string) (limit int, after string) {
 	}
 	if token != nil {
 		name, err := base64.RawURLEncoding.DecodeString(*token)
-		if err != nil || len(*token) > maxToken || !nameSyntax.Match(name) {
+		if err != nil || len(*token) > maxToken || !tokenSyntax.Match(name) {
 			f.add("query.pageToken", "must be the nextPageToken of an earlier page")
 		}
 		after = string(name)

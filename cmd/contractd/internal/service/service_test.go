@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -25,7 +27,34 @@ const token = "a-token"
 type storage struct {
 	mu     sync.Mutex
 	owners map[string]string
+	quotas map[string]store.Quota
 	closed map[string]int
+}
+
+func (s *storage) Names(code, after string, limit int) (page []string, more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(s.owners)) {
+		if s.owners[name] == code && name > after {
+			page = append(page, name)
+		}
+	}
+	return page[:min(limit, len(page))], len(page) > limit
+}
+
+func (s *storage) Bucket(code, name string) (store.Bucket, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return store.Bucket{Name: name, Bytes: 7, Objects: 1, Quota: s.quotas[name]}, s.owners[name] == code, nil
+}
+
+func (s *storage) Bound(code, name string, to store.Quota) (store.Bucket, bool, error) {
+	s.mu.Lock()
+	if s.owners[name] == code {
+		s.quotas[name] = to
+	}
+	s.mu.Unlock()
+	return s.Bucket(code, name)
 }
 
 func (s *storage) Owner(bucket string) string {
@@ -77,7 +106,7 @@ func newBench(t *testing.T, change ...func(*service.Config)) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, store: contracts, storage: &storage{owners: map[string]string{}, closed: map[string]int{}}}
+	b := &bench{t: t, store: contracts, storage: &storage{owners: map[string]string{}, quotas: map[string]store.Quota{}, closed: map[string]int{}}}
 	cfg := service.Config{
 		Store: contracts, Buckets: b.storage, Region: "us-east-1", S3URL: "http://s3.example", Tokens: []string{"another", token},
 		Now:     func() time.Time { return time.Now().Add(time.Duration(b.ahead.Load())) },
@@ -604,4 +633,55 @@ func TestRefusedCancellationLeavesTheContractUsable(t *testing.T) {
 	}
 	etag := b.ok(http.StatusOK, "GET", acme, "").header.Get("ETag")
 	b.ok(http.StatusNoContent, "DELETE", acme, "", "If-Match: "+etag)
+}
+
+func TestBuckets(t *testing.T) {
+	b := newBench(t)
+	mine, other := b.sign("acme", `{"owner":"me"}`).Code, b.sign("other", `{"owner":"me"}`).Code
+	b.storage.mu.Lock()
+	for name, owner := range map[string]string{"a.b.c": mine, "bucket": mine, "cellar": mine, "theirs": other} {
+		b.storage.owners[name] = owner
+	}
+	b.storage.mu.Unlock()
+	const buckets, quota = acme + "/buckets", acme + "/buckets/bucket/quota"
+	var names []string
+	for token := ""; ; {
+		page := decode[api.BucketList](t, b.ok(http.StatusOK, "GET", buckets+"?pageSize=1"+token, ""))
+		for _, found := range page.Items {
+			names = append(names, found.Name)
+		}
+		if page.NextPageToken == nil {
+			break
+		}
+		token = "&pageToken=" + *page.NextPageToken
+	}
+	if !slices.Equal(names, []string{"a.b.c", "bucket", "cellar"}) {
+		t.Errorf("buckets %q", names)
+	}
+	for _, body := range []string{`{"maxBytes":1024,"maxObjects":9223372036854775807}`, `{"maxBytes":1}`, `{}`} {
+		var want api.BucketQuota
+		if err := json.Unmarshal([]byte(body), &want); err != nil {
+			t.Fatal(err)
+		}
+		for _, got := range []api.Bucket{
+			decode[api.Bucket](t, b.ok(http.StatusOK, "PUT", quota, body)),
+			decode[api.Bucket](t, b.ok(http.StatusOK, "GET", buckets+"/bucket", "")),
+		} {
+			if got.Name != "bucket" || *got.Bytes != 7 || *got.Objects != 1 || !reflect.DeepEqual(got.Quota, want) {
+				t.Errorf("%s: %+v", body, got)
+			}
+		}
+	}
+	p := b.fails(http.StatusUnprocessableEntity, api.InvalidArgument, "PUT", quota, `{"maxBytes":0,"maxObjects":-1}`)
+	if got := pointers(p); !slices.Equal(got, []string{"/maxBytes", "/maxObjects"}) {
+		t.Errorf("faults at %q", got)
+	}
+	b.fails(http.StatusBadRequest, api.InvalidArgument, "PUT", quota, `{"maxBytes":9223372036854775808}`)
+	b.fails(http.StatusBadRequest, api.InvalidArgument, "PUT", quota, `{"maxbytes":1}`)
+	b.fails(http.StatusNotFound, api.BucketNotFound, "PUT", buckets+"/theirs/quota", `{}`)
+	b.fails(http.StatusNotFound, api.BucketNotFound, "GET", buckets+"/theirs", "")
+	b.fails(http.StatusNotFound, api.ContractNotFound, "GET", "/v1/contracts/nobody/buckets", "")
+	if b.storage.quotas["theirs"] != (store.Quota{}) {
+		t.Error("another contract's bucket was bounded")
+	}
 }

@@ -30,7 +30,10 @@ const (
 	minBucket  = 3
 )
 
-var nameSyntax = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var (
+	nameSyntax  = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	tokenSyntax = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`) // a bucket's name has dots too
+)
 
 func child(pointer string, step any) string {
 	text := strings.NewReplacer("~", "~0", "/", "~1").Replace(fmt.Sprint(step))
@@ -85,6 +88,12 @@ func (f *faults) bound(pointer string, value *int64) {
 	}
 }
 
+func (f *faults) positive(pointer string, value *int64) {
+	if value != nil && *value < 1 {
+		f.add(pointer, "must be at least 1; leave it out for no bound")
+	}
+}
+
 // unsupported names the bounds that the storage cannot keep. Accepting one would
 // promise what nothing enforces.
 func (f *faults) unsupported(quota *api.Quota) {
@@ -92,10 +101,10 @@ func (f *faults) unsupported(quota *api.Quota) {
 		return
 	}
 	if quota.MaxBytes != nil {
-		f.add("/quota/maxBytes", "is not supported: the storage counts no bytes; leave it out")
+		f.add("/quota/maxBytes", "is not supported: the storage bounds single buckets only; leave it out, and bound the buckets")
 	}
 	if quota.MaxObjects != nil {
-		f.add("/quota/maxObjects", "is not supported: the storage counts no objects; leave it out")
+		f.add("/quota/maxObjects", "is not supported: the storage bounds single buckets only; leave it out, and bound the buckets")
 	}
 }
 

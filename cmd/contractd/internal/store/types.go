@@ -63,6 +63,20 @@ func (c Contract) State(now time.Time) State {
 	return Active
 }
 
+// Bucket is what a bucket holds and may hold, old versions and delete markers among
+// it; a bound of 0 is none.
+type Bucket struct {
+	Name           string
+	Bytes, Objects int64
+	Quota
+}
+
+// Quota bounds a bucket.
+type Quota struct {
+	MaxBytes   int64 `json:",omitempty"`
+	MaxObjects int64 `json:",omitempty"`
+}
+
 // Grant is what a key may do in one bucket.
 type Grant struct {
 	Bucket string

@@ -106,6 +106,7 @@ func (e KeyState) Valid() bool {
 
 // Defines values for ProblemCode.
 const (
+	BucketNotFound       ProblemCode = "bucket-not-found"
 	ContractNotActive    ProblemCode = "contract-not-active"
 	ContractNotEmpty     ProblemCode = "contract-not-empty"
 	ContractNotFound     ProblemCode = "contract-not-found"
@@ -128,6 +129,8 @@ const (
 // Valid indicates whether the value is a known member of the ProblemCode enum.
 func (e ProblemCode) Valid() bool {
 	switch e {
+	case BucketNotFound:
+		return true
 	case ContractNotActive:
 		return true
 	case ContractNotEmpty:
@@ -167,6 +170,19 @@ func (e ProblemCode) Valid() bool {
 	}
 }
 
+// Bucket defines model for Bucket.
+type Bucket struct {
+	// Bytes As of the service's last count
+	Bytes *int64 `json:"bytes,omitempty"`
+	Name  string `json:"name"`
+
+	// Objects As of the service's last count
+	Objects *int64 `json:"objects,omitempty"`
+
+	// Quota Upper bounds of what one bucket holds, old versions among it; an absent one is none.
+	Quota BucketQuota `json:"quota"`
+}
+
 // BucketAccess The S3 actions of each are those of the driver's access modes (proto-docs/parameters.md), access for objectData. Without objectMetadata or bucketMetadata the key may do in that category what goes with its access
 type BucketAccess string
 
@@ -187,6 +203,18 @@ type BucketGrant struct {
 
 	// Prefix Only objects whose key starts with it
 	Prefix *string `json:"prefix,omitempty"`
+}
+
+// BucketList defines model for BucketList.
+type BucketList struct {
+	Items         []Bucket `json:"items"`
+	NextPageToken *string  `json:"nextPageToken,omitempty"`
+}
+
+// BucketQuota Upper bounds of what one bucket holds, old versions among it; an absent one is none.
+type BucketQuota struct {
+	MaxBytes   *int64 `json:"maxBytes,omitempty"`
+	MaxObjects *int64 `json:"maxObjects,omitempty"`
 }
 
 // Contract defines model for Contract.
@@ -344,6 +372,9 @@ type Usage struct {
 	Objects    *int64    `json:"objects,omitempty"`
 }
 
+// BucketName defines model for BucketName.
+type BucketName = string
+
 // ContractName defines model for ContractName.
 type ContractName = Name
 
@@ -386,6 +417,12 @@ type PutContractParams struct {
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 }
 
+// ListBucketsParams defines parameters for ListBuckets.
+type ListBucketsParams struct {
+	PageSize  *PageSize  `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
 // RevokeSlotParams defines parameters for RevokeSlot.
 type RevokeSlotParams struct {
 	Slot Name `form:"slot" json:"slot"`
@@ -400,6 +437,9 @@ type ListKeysParams struct {
 
 // PutContractJSONRequestBody defines body for PutContract for application/json ContentType.
 type PutContractJSONRequestBody = ContractSpec
+
+// PutBucketQuotaJSONRequestBody defines body for PutBucketQuota for application/json ContentType.
+type PutBucketQuotaJSONRequestBody = BucketQuota
 
 // PutKeyJSONRequestBody defines body for PutKey for application/json ContentType.
 type PutKeyJSONRequestBody = KeyRequest
@@ -512,6 +552,36 @@ type ClientInterface interface {
 	//
 	// Corresponds with PUT /v1/contracts/{contractName} (the `PutContract` operationId).
 	PutContract(ctx context.Context, contractName ContractName, params *PutContractParams, body PutContractJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListBuckets What the contract's buckets hold and may hold, by name, in pages
+	//
+	// Buckets are made and deleted over S3. A service that does not count what they hold leaves it out.
+	//
+	// Corresponds with GET /v1/contracts/{contractName}/buckets (the `ListBuckets` operationId).
+	ListBuckets(ctx context.Context, contractName ContractName, params *ListBucketsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetBucket What one bucket holds and may hold
+	//
+	// Corresponds with GET /v1/contracts/{contractName}/buckets/{bucketName} (the `GetBucket` operationId).
+	GetBucket(ctx context.Context, contractName ContractName, bucketName BucketName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutBucketQuotaWithBody Give a bucket these bounds and no others
+	//
+	// What the bucket holds beyond them stays, and can be read and deleted. A write that would pass a bound is refused over S3 with 403 QuotaExceeded. The bounds go with the bucket. A service without bounds for single buckets answers 422 unsupported, here and to the other calls about buckets.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /v1/contracts/{contractName}/buckets/{bucketName}/quota (the `PutBucketQuota` operationId).
+	PutBucketQuotaWithBody(ctx context.Context, contractName ContractName, bucketName BucketName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutBucketQuota Give a bucket these bounds and no others
+	//
+	// What the bucket holds beyond them stays, and can be read and deleted. A write that would pass a bound is refused over S3 with 403 QuotaExceeded. The bounds go with the bucket. A service without bounds for single buckets answers 422 unsupported, here and to the other calls about buckets.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /v1/contracts/{contractName}/buckets/{bucketName}/quota (the `PutBucketQuota` operationId).
+	PutBucketQuota(ctx context.Context, contractName ContractName, bucketName BucketName, body PutBucketQuotaJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RevokeSlot Revoke every key of a slot
 	//
@@ -646,6 +716,76 @@ func (c *Client) PutContractWithBody(ctx context.Context, contractName ContractN
 // Corresponds with PUT /v1/contracts/{contractName} (the `PutContract` operationId).
 func (c *Client) PutContract(ctx context.Context, contractName ContractName, params *PutContractParams, body PutContractJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewPutContractRequest(c.Server, contractName, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListBuckets What the contract's buckets hold and may hold, by name, in pages
+//
+// Buckets are made and deleted over S3. A service that does not count what they hold leaves it out.
+//
+// Corresponds with GET /v1/contracts/{contractName}/buckets (the `ListBuckets` operationId).
+func (c *Client) ListBuckets(ctx context.Context, contractName ContractName, params *ListBucketsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListBucketsRequest(c.Server, contractName, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetBucket What one bucket holds and may hold
+//
+// Corresponds with GET /v1/contracts/{contractName}/buckets/{bucketName} (the `GetBucket` operationId).
+func (c *Client) GetBucket(ctx context.Context, contractName ContractName, bucketName BucketName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetBucketRequest(c.Server, contractName, bucketName)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutBucketQuotaWithBody Give a bucket these bounds and no others
+//
+// What the bucket holds beyond them stays, and can be read and deleted. A write that would pass a bound is refused over S3 with 403 QuotaExceeded. The bounds go with the bucket. A service without bounds for single buckets answers 422 unsupported, here and to the other calls about buckets.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /v1/contracts/{contractName}/buckets/{bucketName}/quota (the `PutBucketQuota` operationId).
+func (c *Client) PutBucketQuotaWithBody(ctx context.Context, contractName ContractName, bucketName BucketName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutBucketQuotaRequestWithBody(c.Server, contractName, bucketName, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutBucketQuota Give a bucket these bounds and no others
+//
+// What the bucket holds beyond them stays, and can be read and deleted. A write that would pass a bound is refused over S3 with 403 QuotaExceeded. The bounds go with the bucket. A service without bounds for single buckets answers 422 unsupported, here and to the other calls about buckets.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /v1/contracts/{contractName}/buckets/{bucketName}/quota (the `PutBucketQuota` operationId).
+func (c *Client) PutBucketQuota(ctx context.Context, contractName ContractName, bucketName BucketName, body PutBucketQuotaJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutBucketQuotaRequest(c.Server, contractName, bucketName, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1033,6 +1173,174 @@ func NewPutContractRequestWithBody(server string, contractName ContractName, par
 		}
 
 	}
+
+	return req, nil
+}
+
+// NewListBucketsRequest constructs an http.Request for the ListBuckets method
+func NewListBucketsRequest(server string, contractName ContractName, params *ListBucketsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "contractName", contractName, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/contracts/%s/buckets", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.PageSize != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageSize", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageToken != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageToken", *params.PageToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetBucketRequest constructs an http.Request for the GetBucket method
+func NewGetBucketRequest(server string, contractName ContractName, bucketName BucketName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "contractName", contractName, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "bucketName", bucketName, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/contracts/%s/buckets/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutBucketQuotaRequest calls the generic PutBucketQuota builder with application/json body
+func NewPutBucketQuotaRequest(server string, contractName ContractName, bucketName BucketName, body PutBucketQuotaJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutBucketQuotaRequestWithBody(server, contractName, bucketName, "application/json", bodyReader)
+}
+
+// NewPutBucketQuotaRequestWithBody constructs an http.Request for the PutBucketQuota method, with any body, and a specified content type
+func NewPutBucketQuotaRequestWithBody(server string, contractName ContractName, bucketName BucketName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "contractName", contractName, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "bucketName", bucketName, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/contracts/%s/buckets/%s/quota", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -1502,6 +1810,40 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /v1/contracts/{contractName} (the `PutContract` operationId).
 	PutContractWithResponse(ctx context.Context, contractName ContractName, params *PutContractParams, body PutContractJSONRequestBody, reqEditors ...RequestEditorFn) (*PutContractResponse, error)
 
+	// ListBucketsWithResponse What the contract's buckets hold and may hold, by name, in pages
+	//
+	// Buckets are made and deleted over S3. A service that does not count what they hold leaves it out.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/contracts/{contractName}/buckets (the `ListBuckets` operationId).
+	ListBucketsWithResponse(ctx context.Context, contractName ContractName, params *ListBucketsParams, reqEditors ...RequestEditorFn) (*ListBucketsResponse, error)
+
+	// GetBucketWithResponse What one bucket holds and may hold
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/contracts/{contractName}/buckets/{bucketName} (the `GetBucket` operationId).
+	GetBucketWithResponse(ctx context.Context, contractName ContractName, bucketName BucketName, reqEditors ...RequestEditorFn) (*GetBucketResponse, error)
+
+	// PutBucketQuotaWithBodyWithResponse Give a bucket these bounds and no others
+	//
+	// What the bucket holds beyond them stays, and can be read and deleted. A write that would pass a bound is refused over S3 with 403 QuotaExceeded. The bounds go with the bucket. A service without bounds for single buckets answers 422 unsupported, here and to the other calls about buckets.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/contracts/{contractName}/buckets/{bucketName}/quota (the `PutBucketQuota` operationId).
+	PutBucketQuotaWithBodyWithResponse(ctx context.Context, contractName ContractName, bucketName BucketName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutBucketQuotaResponse, error)
+
+	// PutBucketQuotaWithResponse Give a bucket these bounds and no others
+	//
+	// What the bucket holds beyond them stays, and can be read and deleted. A write that would pass a bound is refused over S3 with 403 QuotaExceeded. The bounds go with the bucket. A service without bounds for single buckets answers 422 unsupported, here and to the other calls about buckets.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/contracts/{contractName}/buckets/{bucketName}/quota (the `PutBucketQuota` operationId).
+	PutBucketQuotaWithResponse(ctx context.Context, contractName ContractName, bucketName BucketName, body PutBucketQuotaJSONRequestBody, reqEditors ...RequestEditorFn) (*PutBucketQuotaResponse, error)
+
 	// RevokeSlotWithResponse Revoke every key of a slot
 	//
 	// A slot without keys, and a contract that is not there, are 204 as well.
@@ -1839,6 +2181,171 @@ func (r PutContractResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r PutContractResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListBucketsResponseDefaultHeaders the declared response headers of an HTTP default response for ListBuckets
+type ListBucketsResponseDefaultHeaders struct {
+	RetryAfter *int
+}
+
+type ListBucketsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *BucketList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *ListBucketsResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListBucketsResponse) GetJSON200() *BucketList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListBucketsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListBucketsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListBucketsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListBucketsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListBucketsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetBucketResponseDefaultHeaders the declared response headers of an HTTP default response for GetBucket
+type GetBucketResponseDefaultHeaders struct {
+	RetryAfter *int
+}
+
+type GetBucketResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Bucket
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *GetBucketResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetBucketResponse) GetJSON200() *Bucket {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetBucketResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetBucketResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetBucketResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetBucketResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetBucketResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// PutBucketQuotaResponseDefaultHeaders the declared response headers of an HTTP default response for PutBucketQuota
+type PutBucketQuotaResponseDefaultHeaders struct {
+	RetryAfter *int
+}
+
+type PutBucketQuotaResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Bucket
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *PutBucketQuotaResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutBucketQuotaResponse) GetJSON200() *Bucket {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutBucketQuotaResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutBucketQuotaResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutBucketQuotaResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutBucketQuotaResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutBucketQuotaResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -2356,6 +2863,64 @@ func (c *ClientWithResponses) PutContractWithResponse(ctx context.Context, contr
 	return ParsePutContractResponse(rsp)
 }
 
+// ListBucketsWithResponse What the contract's buckets hold and may hold, by name, in pages
+//
+// Buckets are made and deleted over S3. A service that does not count what they hold leaves it out.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/contracts/{contractName}/buckets (the `ListBuckets` operationId).
+func (c *ClientWithResponses) ListBucketsWithResponse(ctx context.Context, contractName ContractName, params *ListBucketsParams, reqEditors ...RequestEditorFn) (*ListBucketsResponse, error) {
+	rsp, err := c.ListBuckets(ctx, contractName, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListBucketsResponse(rsp)
+}
+
+// GetBucketWithResponse What one bucket holds and may hold
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/contracts/{contractName}/buckets/{bucketName} (the `GetBucket` operationId).
+func (c *ClientWithResponses) GetBucketWithResponse(ctx context.Context, contractName ContractName, bucketName BucketName, reqEditors ...RequestEditorFn) (*GetBucketResponse, error) {
+	rsp, err := c.GetBucket(ctx, contractName, bucketName, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetBucketResponse(rsp)
+}
+
+// PutBucketQuotaWithBodyWithResponse Give a bucket these bounds and no others
+//
+// What the bucket holds beyond them stays, and can be read and deleted. A write that would pass a bound is refused over S3 with 403 QuotaExceeded. The bounds go with the bucket. A service without bounds for single buckets answers 422 unsupported, here and to the other calls about buckets.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/contracts/{contractName}/buckets/{bucketName}/quota (the `PutBucketQuota` operationId).
+func (c *ClientWithResponses) PutBucketQuotaWithBodyWithResponse(ctx context.Context, contractName ContractName, bucketName BucketName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutBucketQuotaResponse, error) {
+	rsp, err := c.PutBucketQuotaWithBody(ctx, contractName, bucketName, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutBucketQuotaResponse(rsp)
+}
+
+// PutBucketQuotaWithResponse Give a bucket these bounds and no others
+//
+// What the bucket holds beyond them stays, and can be read and deleted. A write that would pass a bound is refused over S3 with 403 QuotaExceeded. The bounds go with the bucket. A service without bounds for single buckets answers 422 unsupported, here and to the other calls about buckets.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/contracts/{contractName}/buckets/{bucketName}/quota (the `PutBucketQuota` operationId).
+func (c *ClientWithResponses) PutBucketQuotaWithResponse(ctx context.Context, contractName ContractName, bucketName BucketName, body PutBucketQuotaJSONRequestBody, reqEditors ...RequestEditorFn) (*PutBucketQuotaResponse, error) {
+	rsp, err := c.PutBucketQuota(ctx, contractName, bucketName, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutBucketQuotaResponse(rsp)
+}
+
 // RevokeSlotWithResponse Revoke every key of a slot
 //
 // A slot without keys, and a contract that is not there, are 204 as well.
@@ -2733,6 +3298,144 @@ func ParsePutContractResponse(rsp *http.Response) (*PutContractResponse, error) 
 		response.Headers202 = &headers
 	case true:
 		var headers PutContractResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListBucketsResponse parses an HTTP response from a ListBucketsWithResponse call
+func ParseListBucketsResponse(rsp *http.Response) (*ListBucketsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListBucketsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest BucketList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers ListBucketsResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetBucketResponse parses an HTTP response from a GetBucketWithResponse call
+func ParseGetBucketResponse(rsp *http.Response) (*GetBucketResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetBucketResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Bucket
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers GetBucketResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParsePutBucketQuotaResponse parses an HTTP response from a PutBucketQuotaWithResponse call
+func ParsePutBucketQuotaResponse(rsp *http.Response) (*PutBucketQuotaResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutBucketQuotaResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Bucket
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers PutBucketQuotaResponseDefaultHeaders
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {

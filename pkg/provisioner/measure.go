@@ -1,0 +1,100 @@
+package provisioner
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/lock"
+)
+
+// MeasureContract reads what the buckets of a contract hold and may hold, those that
+// the journal knows, with the calls that list them at the service. told is false
+// where the service does not tell.
+func (p *Provisioner) MeasureContract(ctx context.Context, id cosi.ContractID) (all []contract.BucketUse, told bool, err error) {
+	backend, err := p.sites.At(id)
+	if err != nil {
+		return nil, false, err
+	}
+	ctx, call, err := p.beginIdle(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	defer call.end()
+	return p.measure(ctx, id, func(ctx context.Context) (all []contract.BucketUse, err error) {
+		err = p.sites.Look(ctx, "backend "+id.Backend, func(ctx context.Context) error {
+			all, err = backend.BucketUses(ctx, id.Contract)
+			return err
+		})
+		return all, err
+	})
+}
+
+// BucketUses is [Provisioner.MeasureContract] for a command, which need not be the one
+// that changes things.
+func (p *Provisioner) BucketUses(ctx context.Context, id cosi.ContractID) (all []contract.BucketUse, told bool, err error) {
+	backend, err := p.sites.At(id)
+	if err != nil {
+		return nil, false, err
+	}
+	return p.measure(ctx, id, func(ctx context.Context) ([]contract.BucketUse, error) { return backend.BucketUses(ctx, id.Contract) })
+}
+
+func (p *Provisioner) measure(ctx context.Context, id cosi.ContractID, read func(context.Context) ([]contract.BucketUse, error)) ([]contract.BucketUse, bool, error) {
+	ours, _, err := p.journal.BucketsOf(ctx, id, math.MaxInt)
+	if err != nil || len(ours) == 0 {
+		return nil, err == nil, err
+	}
+	all, err := read(ctx)
+	if fault.Is(err, fault.Unsupported) {
+		return nil, false, nil
+	}
+	slices.Sort(ours)
+	return slices.DeleteFunc(all, func(u contract.BucketUse) bool { _, is := slices.BinarySearch(ours, u.Bucket); return !is }), err == nil, err
+}
+
+// BucketUse reads what one bucket holds and may hold; Unsupported where the service
+// does not tell.
+func (p *Provisioner) BucketUse(ctx context.Context, id cosi.BucketID) (contract.BucketUse, error) {
+	backend, err := p.sites.At(id.ContractID)
+	if err != nil {
+		return contract.BucketUse{}, err
+	}
+	return backend.BucketUse(ctx, id.Contract, id.Bucket)
+}
+
+// BoundBucket gives a bucket bounds in the place of those that it was made with, and
+// records them: drift is measured by them from then on. A repeat of the create call
+// brings back what the class says.
+func (p *Provisioner) BoundBucket(ctx context.Context, id cosi.BucketID, to contract.Bounds) error {
+	if to.MaxBytes < 0 || to.MaxObjects < 0 || to.MaxBytes%1024 != 0 {
+		return fault.New(fault.InvalidArgument, "bucket %s: maxBytes is a multiple of 1024, and neither bound is negative; 0 is none", id)
+	}
+	ctx, call, err := p.begin(ctx, lock.Shared("contract", id.ContractID), lock.Exclusive("bucket", id))
+	if err != nil {
+		return err
+	}
+	defer call.end()
+	record, err := p.journal.Bucket(ctx, id)
+	if err != nil {
+		return err
+	}
+	if record.Adopted || record.Unclassed || record.Emptying != nil {
+		return fault.New(fault.FailedPrecondition, "bucket %s was adopted or is being deleted; its quota is not the driver's to set", id)
+	}
+	spec := record.Effective
+	spec.MaxBytes, spec.MaxObjects = to.MaxBytes, to.MaxObjects
+	err = p.lookAt(ctx, record, func(ctx context.Context, engine *bucket.Engine) error {
+		_, err := engine.Restore(ctx, id.Bucket, spec, record.Effective)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	record.Effective = spec
+	return p.journal.SaveBucket(ctx, record)
+}
