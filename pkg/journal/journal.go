@@ -176,9 +176,6 @@ type Bucket struct {
 type Settings struct {
 	// Claim is the BucketClaim that they are for, as namespace/name.
 	Claim string `json:"claim"`
-	// UID and Generation are of the object that gives them.
-	UID        string `json:"uid,omitempty"`
-	Generation int64  `json:"generation,omitempty"`
 	// Parameters are called as those of a class.
 	Parameters map[string]string `json:"parameters,omitempty"`
 }

@@ -84,7 +84,7 @@ func (p *Provisioner) Configure(ctx context.Context, id cosi.BucketID, s *journa
 		if err := p.bring(ctx, record, spec, s); err != nil {
 			return out, err
 		}
-		look = s != nil
+		look = true
 	}
 	out.Effective = spec
 	if !look {
@@ -102,7 +102,7 @@ func (p *Provisioner) Configure(ctx context.Context, id cosi.BucketID, s *journa
 }
 
 func sameSettings(a, b *journal.Settings) bool {
-	return a == nil && b == nil || a != nil && b != nil && a.Claim == b.Claim && a.UID == b.UID && a.Generation == b.Generation && maps.Equal(a.Parameters, b.Parameters)
+	return a == nil && b == nil || a != nil && b != nil && a.Claim == b.Claim && maps.Equal(a.Parameters, b.Parameters)
 }
 
 // specWith is what a bucket is to be by its class, the contract's defaults of today and

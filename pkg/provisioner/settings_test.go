@@ -37,7 +37,7 @@ func (w *world) configure(p *process, given map[string]string) (Configured, erro
 	leave()
 	var s *journal.Settings
 	if given != nil {
-		s = &journal.Settings{Claim: "blue/photos", UID: "u", Parameters: given}
+		s = &journal.Settings{Claim: "blue/photos", Parameters: given}
 	}
 	return p.Configure(w.ctx(), dataID, s, true)
 }
@@ -80,7 +80,7 @@ func TestSettings(t *testing.T) {
 		}
 		w.must("look", func() error { _, err := w.configure(p, given); return err })
 		p.count.Store(0)
-		if _, err := p.Configure(w.ctx(), dataID, &journal.Settings{Claim: "blue/photos", UID: "u", Parameters: maps.Clone(given)}, false); err != nil || p.count.Load() > 0 {
+		if _, err := p.Configure(w.ctx(), dataID, &journal.Settings{Claim: "blue/photos", Parameters: maps.Clone(given)}, false); err != nil || p.count.Load() > 0 {
 			w.fail("what is so already takes %d steps, %v", p.count.Load(), err)
 		}
 		w.must("go back", func() error { _, err := w.configure(p, nil); return err })
@@ -254,7 +254,7 @@ func randomSettings(t *testing.T, seed uint64) {
 	w.must("a repeat", func() error { return w.create(p, "data", class) })
 	var got Configured
 	w.must("a look", func() (err error) {
-		s := &journal.Settings{Claim: "blue/photos", UID: "u", Parameters: map[string]string{}}
+		s := &journal.Settings{Claim: "blue/photos", Parameters: map[string]string{}}
 		maps.Copy(s.Parameters, wanted)
 		got, err = p.Configure(context.Background(), dataID, s, true)
 		return err

@@ -152,11 +152,11 @@ type ClassName struct {
 
 // The types of conditions.
 const (
-	// Accepted: the order is as the class allows.
+	// Accepted: the order is as the class allows, or the settings as the contract does.
 	Accepted = "Accepted"
-	// InSync: the contract at the service is as ordered.
+	// InSync: the contract or the bucket at the service is as it should be.
 	InSync = "InSync"
-	// Ready: buckets can be claimed.
+	// Ready: buckets can be claimed, or the bucket has the settings.
 	Ready = "Ready"
 )
 
