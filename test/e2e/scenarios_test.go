@@ -41,6 +41,8 @@ var scenarios = []struct {
 	{"orders that are refused", refusedOrders},
 	{"orders in trouble", ordersInTrouble},
 	{"a contract taken over by an order", takenOver},
+	{"settings of a bucket", bucketSettings},
+	{"settings in trouble", settingsInTrouble},
 	{"1000 contracts ordered", thousandOrders},
 	{"delete the access first", accessFirst},
 	{"delete the claim first", claimFirst},
