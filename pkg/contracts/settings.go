@@ -531,7 +531,7 @@ func (k *control) bucketOf(ctx context.Context, obj *v1alpha1.BucketSettings) (i
 	case b.Spec.DriverName != k.Driver:
 		return none("OtherDriver", "the BucketClaim's bucket belongs to the driver "+b.Spec.DriverName+"; this driver changes its own buckets only")
 	case of.Namespace != claim.Namespace || of.Name != claim.Name || of.UID != "" && of.UID != claim.UID:
-		return none("OtherClaim", "the Bucket of the BucketClaim is for another claim; delete the BucketClaim and make it again")
+		return none("OtherClaim", "the Bucket of the BucketClaim is for another claim; delete the BucketClaim and re-create it")
 	case b.Status.BucketID == "":
 		return none("ClaimNotBound", "the BucketClaim's bucket is not made yet")
 	}

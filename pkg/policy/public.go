@@ -73,7 +73,7 @@ func WithoutPublic(text string) (rest string, public bool, err error) {
 }
 
 // LocksOut reports whether a policy denies everyone the bucket's own policy, without a
-// condition: whoever manages the bucket could no longer take it back. A denial that
+// condition: the one who manages the bucket could no longer take it back. A denial that
 // names whom it is for, or has a condition, is for its author to answer for. "" is no
 // policy.
 func LocksOut(text string) (bool, error) {

@@ -219,7 +219,7 @@ type BucketSettingsStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// BucketNow is what a bucket has at the service, whoever has set it. What was never
+// BucketNow is what a bucket has at the service, also what others have set. What was never
 // set, and what the service does not have, is left out.
 type BucketNow struct {
 	// objectOwnership is whose the objects of others are.
