@@ -43,6 +43,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube/objects"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
 // Config is what a Contracts needs.
@@ -71,6 +72,7 @@ type Provisioner interface {
 	Buckets(ctx context.Context, id cosi.ContractID, limit int) (names []string, count int, err error)
 	Cancel(ctx context.Context, id cosi.ContractID) error
 	Configure(ctx context.Context, id cosi.BucketID, s *journal.Settings, look bool) (provisioner.Configured, error)
+	ContractKey(ctx context.Context, id cosi.ContractID, terms config.Terms) (secret.KeyPair, cosi.Endpoint, error)
 	Settled(ctx context.Context) (map[string][]cosi.BucketID, error)
 }
 
@@ -83,7 +85,7 @@ type Writer interface {
 type Contracts struct {
 	Config
 	contracts, classes, namespaces cache.SharedIndexInformer
-	clients                        struct{ contracts, classes, events *kube.Client }
+	clients                        struct{ contracts, classes, events, secrets *kube.Client }
 	synced                         []cache.InformerSynced
 	queue                          workqueue.TypedRateLimitingInterface[work]
 	made                           made
@@ -125,6 +127,7 @@ func New(c Config) (*Contracts, error) {
 	out.clients.contracts = client(v1alpha1.GroupVersion, "contracts", "Contract", "list, watch and patch", &v1alpha1.Contract{}, &v1alpha1.ContractList{})
 	out.clients.classes = client(v1alpha1.GroupVersion, "contractclasses", "ContractClass", "list, watch and patch", &v1alpha1.ContractClass{}, &v1alpha1.ContractClassList{})
 	out.clients.events = client(corev1.SchemeGroupVersion, "events", "Event", "create", &corev1.Event{})
+	out.clients.secrets = client(corev1.SchemeGroupVersion, "secrets", "Secret", "get, create, update and delete", &corev1.Secret{})
 	namespaces := client(corev1.SchemeGroupVersion, "namespaces", "Namespace", "list and watch", &corev1.Namespace{}, &corev1.NamespaceList{})
 	if failed != nil {
 		return nil, failed

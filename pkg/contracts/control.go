@@ -146,10 +146,16 @@ func (k *control) contract(ctx context.Context, obj *v1alpha1.Contract) (again t
 	if signErr == nil && classErr != nil {
 		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, "ClassesMissing", "the contract is signed, and the classes to claim its buckets by cannot be made: "+classErr.Error())
 	}
+	var keyErr error
+	if signErr == nil {
+		if keyErr = k.giveKey(ctx, obj, status, o); keyErr != nil {
+			set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, "KeyMissing", "the contract is signed, and its key cannot be put into a Secret: "+keyErr.Error())
+		}
+	}
 	if err := k.tell(ctx, obj, status); err != nil {
 		return 0, err
 	}
-	if err := errors.Join(signErr, classErr); err != nil {
+	if err := errors.Join(signErr, classErr, keyErr); err != nil {
 		return again, err
 	}
 	return lookAgain, nil
@@ -304,6 +310,11 @@ func (k *control) release(ctx context.Context, obj *v1alpha1.Contract, status *v
 	}
 	if reason, text := k.empty(ctx, obj, status, o); reason != "" {
 		return wait(reason, text)
+	}
+	if status.KeySecretName != "" {
+		if err := k.takeKey(ctx, obj, status.KeySecretName); err != nil {
+			return wait("KeyLeft", "the Secret with its key cannot be deleted: "+err.Error())
+		}
 	}
 	if err := at.bring(ctx, accessClasses, keyOf(obj), nil); err != nil {
 		return wait("ClassesLeft", "the BucketAccessClasses that were made for it cannot be deleted: "+err.Error())

@@ -5,17 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
+	v1 "k8s.io/api/core/v1"
+	kubeerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/container-object-storage-interface/client/apis/objectstorage/v1alpha1"
 
 	api "github.com/contract-cosi/contract-cosi-driver/pkg/apis/v1alpha1"
+	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
 
 // Policies that settings give.
@@ -65,10 +70,10 @@ func (t *team) claim(name string) (bucket string) {
 	return bucket
 }
 
-// unclaim deletes a claim and waits for its bucket's end.
-func (t *team) unclaim(name string) {
+// unclaim deletes all claims that there are and waits for the end of their buckets.
+func (t *team) unclaim(names ...string) {
 	t.Helper()
-	_, err := t.kubectl(t.ctx, "", "-n", t.namespace, "delete", "bucketclaim", name, "--timeout=60s")
+	_, err := t.kubectl(t.ctx, "", append([]string{"-n", t.namespace, "delete", "bucketclaim", "--timeout=60s"}, names...)...)
 	t.must(err)
 	(&tenant{t.scenario, t.namespace, nil, map[types.UID]state{}}).vanish()
 }
@@ -343,4 +348,220 @@ func settingsInTrouble(s *scenario) {
 	t.unclaim("photos")
 	t.unset("photos")
 	t.delete("media")
+}
+
+// ownKey is the contract's own key in a Secret, where the class and the driver's rights
+// allow it.
+func ownKey(s *scenario) {
+	o := s.orders("order-key")
+	const spec = ", reclaimPolicy: Delete, keySecretName: own"
+	o.order("media", spec)
+	o.wait("media", "Accepted=False")
+	if text := o.show("media"); !strings.Contains(text, "reason: KeyNotAllowed") {
+		s.Errorf("a class that exposes no keys: %s", text)
+	}
+	_, err := s.kubectl(s.ctx, "", "patch", "contractclass", o.class, "--type=merge", "-p", `{"spec":{"exposeKeys":true}}`)
+	s.must(err)
+	o.wait("media", "Accepted")
+	o.wait("media", "Ready=False")
+	if text := o.show("media"); !strings.Contains(text, "contracts.keyNamespaces") {
+		s.Errorf("without the right: %s", text)
+	}
+	secrets := s.kube.CoreV1().Secrets(o.namespace)
+	foreign := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Data: map[string][]byte{"password": []byte("x")}}
+	_, err = secrets.Create(s.ctx, foreign, metav1.CreateOptions{})
+	s.must(err)
+	for _, args := range [][]string{
+		{"create", "role", "keys", "--verb=get,create,update,delete", "--resource=secrets"},
+		{"create", "rolebinding", "keys", "--role=keys", "--serviceaccount=" + driverNamespace + ":" + driverAccount},
+	} {
+		_, err := s.kubectl(s.ctx, "", append([]string{"-n", o.namespace}, args...)...)
+		s.must(err)
+	}
+	o.order("media", spec+", displayName: again") // or it would be looked at after a minute
+	s.until("told that the Secret is another's", func() error {
+		if text := o.show("media"); !strings.Contains(text, "the driver has not made it") {
+			return errors.New(text)
+		}
+		return nil
+	})
+	if have, err := secrets.Get(s.ctx, "own", metav1.GetOptions{}); err != nil || len(have.Data) != 1 {
+		s.Errorf("a Secret of another is %v, %v", have.Data, err)
+	}
+	s.must(secrets.Delete(s.ctx, "own", metav1.DeleteOptions{}))
+	o.order("media", spec)
+	o.wait("media", "Ready")
+	have, err := secrets.Get(s.ctx, "own", metav1.GetOptions{})
+	s.must(err)
+	client := harness.S3(string(have.Data["AWS_ENDPOINT_URL_S3"]), string(have.Data["AWS_REGION"]), string(have.Data["AWS_ACCESS_KEY_ID"]), string(have.Data["AWS_SECRET_ACCESS_KEY"]))
+	_, err = client.ListBuckets(s.ctx, &s3.ListBucketsInput{})
+	s.must(err)
+
+	o.order("media", ", reclaimPolicy: Delete, keySecretName: other")
+	s.until("in the other Secret", func() error {
+		_, err := secrets.Get(s.ctx, "other", metav1.GetOptions{})
+		return err
+	})
+	o.wait("media", "Ready")
+	if _, err := secrets.Get(s.ctx, "own", metav1.GetOptions{}); !kubeerrors.IsNotFound(err) {
+		s.Errorf("the Secret that is no longer asked for: %v", err)
+	}
+	o.delete("media")
+	if _, err := secrets.Get(s.ctx, "other", metav1.GetOptions{}); !kubeerrors.IsNotFound(err) {
+		s.Errorf("the Secret of a Contract that is gone: %v", err)
+	}
+}
+
+// roles are what a platform gives: who may do what with the driver's types.
+const roles = `apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: e2e-platform}
+rules:
+- {apiGroups: [contract-cosi.github.io], resources: [contractclasses], verbs: ["*"]}
+- {apiGroups: [contract-cosi.github.io], resources: [contracts, bucketsettings], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: e2e-platform}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: e2e-platform}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: platform}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: tenant, namespace: %[1]s}
+rules:
+- {apiGroups: [contract-cosi.github.io], resources: [contracts, bucketsettings], verbs: ["*"]}
+- {apiGroups: [objectstorage.k8s.io], resources: [bucketclaims, bucketaccesses], verbs: ["*"]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: tenant, namespace: %[1]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: tenant}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: tenant}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: team, namespace: %[1]s}
+rules:
+- {apiGroups: [contract-cosi.github.io], resources: [contracts], verbs: [get, list, watch]}
+- {apiGroups: [contract-cosi.github.io], resources: [bucketsettings], verbs: ["*"]}
+- {apiGroups: [objectstorage.k8s.io], resources: [bucketclaims, bucketaccesses], verbs: ["*"]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: team, namespace: %[1]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: team}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: team}]
+`
+
+// whoMay shows with impersonation what each audience can do: the platform offers, the
+// tenant orders, the team uses, and a stranger does nothing.
+func whoMay(s *scenario) {
+	t := s.team("who-may")
+	_, err := s.kubectl(s.ctx, fmt.Sprintf(roles, t.namespace), "apply", "-f", "-")
+	s.must(err)
+	as := func(who, stdin string, args ...string) error {
+		_, err := s.kubectl(s.ctx, stdin, append(args, "--as=somebody", "--as-group="+who, "--as-group=system:authenticated")...)
+		return err
+	}
+	class := fmt.Sprintf(standard, t.class, 20)
+	contract := fmt.Sprintf("apiVersion: contract-cosi.github.io/v1alpha1\nkind: Contract\nmetadata: {name: media, namespace: %s}\nspec: {className: %s, reclaimPolicy: Delete, displayName: mine}\n", t.namespace, t.class)
+	settings := t.manifest("photos", "photos", ", tags: {a: '1'}")
+	apply := []string{"apply", "--server-side", "--force-conflicts", "-f", "-"}
+	for _, c := range []struct {
+		what, manifest string
+		may            []string
+	}{
+		{"offer", class, []string{"platform"}},
+		{"order", contract, []string{"tenant"}},
+		{"settle", settings, []string{"tenant", "team"}},
+	} {
+		for _, who := range []string{"platform", "tenant", "team", "stranger"} {
+			if err := as(who, c.manifest, apply...); (err == nil) != slices.Contains(c.may, who) || err != nil && !strings.Contains(err.Error(), "orbidden") {
+				s.Errorf("%s %s: %v", who, c.what, err)
+			}
+		}
+	}
+	// A status is no one's but the driver's.
+	for _, who := range []string{"team", "stranger", "platform"} {
+		for _, kind := range []string{"contract/media", "bucketsettings/photos"} {
+			if err := as(who, "", "-n", t.namespace, "patch", kind, "--subresource=status", "--type=merge", "-p", `{"status":{"observedGeneration":99}}`); err == nil || !strings.Contains(err.Error(), "orbidden") {
+				s.Errorf("%s wrote the status of %s: %v", who, kind, err)
+			}
+		}
+	}
+	for who, may := range map[string]bool{"platform": true, "tenant": true, "team": true, "stranger": false} {
+		if err := as(who, "", "-n", t.namespace, "get", "contracts,bucketsettings"); (err == nil) != may {
+			s.Errorf("%s reads: %v", who, err)
+		}
+	}
+	// What the driver itself has no business with.
+	driver := "--as=system:serviceaccount:" + driverNamespace + ":" + driverAccount
+	for _, verb := range []string{"create contracts.contract-cosi.github.io", "delete contracts.contract-cosi.github.io", "create bucketsettings.contract-cosi.github.io", "patch bucketsettings.contract-cosi.github.io",
+		"delete bucketsettings.contract-cosi.github.io", "get secrets", "list secrets", "create secrets", "update bucketclaims.objectstorage.k8s.io", "delete buckets.objectstorage.k8s.io", "delete namespaces"} {
+		out, err := s.kubectl(s.ctx, "", append(append([]string{"auth", "can-i"}, strings.Fields(verb)...), "-n", t.namespace, driver)...)
+		if err == nil || strings.TrimSpace(out) == "yes" {
+			s.Errorf("the driver may %s", verb)
+		}
+	}
+	t.unset("photos")
+	t.unclaim("photos")
+	t.delete("media")
+	for _, kind := range []string{"clusterrole", "clusterrolebinding"} {
+		_, err := s.kubectl(s.ctx, "", "delete", kind, "e2e-platform")
+		s.must(err)
+	}
+}
+
+// missingTypes is a cluster that loses the types of the driver and gets them back: what
+// it has goes on, and what comes back is found again.
+func missingTypes(s *scenario) {
+	t := s.team("types-gone")
+	bucket := t.claim("photos")
+	t.settles("photos", "photos", ", tags: {a: '1'}")
+	crds := filepath.Join(deployDir, "crds", "contract-cosi.github.io_bucketsettings.yaml")
+
+	// The type goes with its objects, which wait for no one; the bucket goes back.
+	s.must(s.deleteCRD(crds))
+	t.has(bucket, "!a=1")
+	// A driver that starts without the type serves contracts and claims.
+	s.kill("driver")
+	s.must(s.startDriver())
+	s.kill("sidecar")
+	s.must(s.startCOSI("sidecar", fast))
+	t.order("another", ", reclaimPolicy: Delete")
+	t.wait("another", "Ready")
+	t.delete("another")
+	second := t.claim("more")
+	// And finds it when it comes back.
+	s.must(s.apply(s.ctx, "-f", crds))
+	s.until("settled", func() error { return t.set("more", "more", ", tags: {b: '2'}") })
+	t.has(second, "b=2")
+	t.unset("more")
+	t.has(second, "!b=2")
+	t.unclaim("more", "photos")
+
+	// Uninstalled by force: the driver is gone, and neither settings nor, without their
+	// finalizers, Contracts hold their namespace.
+	t.claim("photos")
+	t.settles("photos", "photos", ", tags: {c: '3'}")
+	s.kill("driver")
+	t.unset("photos")
+	_, err := s.kubectl(s.ctx, "", "-n", t.namespace, "patch", "contract", "media", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	s.must(err)
+	_, err = s.kubectl(s.ctx, "", "-n", t.namespace, "delete", "contract", "media", "--timeout=10s")
+	s.must(err)
+	s.must(s.startDriver())
+	s.kill("sidecar")
+	s.must(s.startCOSI("sidecar", fast))
+	t.order("media", ", reclaimPolicy: Delete")
+	t.wait("media", "Ready")
+	t.unclaim("photos")
+	t.delete("media")
+}
+
+// deleteCRD deletes a type and waits for its end.
+func (s *scenario) deleteCRD(file string) error {
+	_, err := s.kubectl(s.ctx, "", "delete", "-f", file, "--timeout=60s")
+	return err
 }
