@@ -125,7 +125,7 @@ func TestKeyNamespaces(t *testing.T) {
 	}
 	files := mustRender(t, with(v, "contracts.keyNamespaces", []any{"blue", "green"}))
 	text := files["contracts-keys.yaml"]
-	if strings.Count(text, "kind: Role\n") != 2 || strings.Count(text, "kind: RoleBinding\n") != 2 || strings.Contains(text, "ClusterRole") ||
+	if strings.Count(text, "\nkind: Role\n") != 2 || strings.Count(text, "\nkind: RoleBinding\n") != 2 || strings.Contains(text, "ClusterRole") ||
 		strings.Count(text, "namespace: blue") != 2 || strings.Count(text, "namespace: green") != 2 {
 		t.Errorf("the rights are\n%s", text)
 	}

@@ -46,6 +46,7 @@ var scenarios = []struct {
 	{"a contract's own key", ownKey},
 	{"who may do what", whoMay},
 	{"types that are missing", missingTypes},
+	{"a random walk", randomWalk},
 	{"1000 contracts ordered", thousandOrders},
 	{"delete the access first", accessFirst},
 	{"delete the claim first", claimFirst},
