@@ -271,20 +271,31 @@ func (e *Engine) Restore(ctx context.Context, name string, spec, before params.B
 		return nil, err
 	}
 	if tags[cosi.OwnerTag] != e.owner {
-		return nil, fault.New(fault.Conflict, "it has lost the driver's tag %s, or was re-created by someone else; it is left alone: restore the tag, or delete the bucket", cosi.OwnerTag)
+		return nil, lostMark()
 	}
 	settings := e.settings(name, spec)
 	for i, had := range e.settings(name, before) {
 		if had.want == "" || settings[i].want != "" {
 			continue
 		}
-		if err := had.remove(ctx); err != nil {
+		have, err := had.read(ctx)
+		if have == had.none || have == blank || fault.Is(err, fault.Unsupported) { // to remove a lock or versions from a bucket without would give it some
+			continue
+		}
+		if err == nil {
+			err = had.remove(ctx)
+		}
+		if err != nil {
 			return written, err
 		}
 		written = append(written, had.name)
 	}
 	more, err := e.writeDiffering(ctx, append(settings, e.tagging(name, e.marked(spec.Tags), before.Tags, tags)))
 	return append(written, more...), err
+}
+
+func lostMark() error {
+	return fault.New(fault.Conflict, "it has lost the driver's tag %s, or was re-created by someone else; it is left alone: restore the tag, or delete the bucket", cosi.OwnerTag)
 }
 
 // Differences names the options in which a bucket is not as spec says. What

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -68,6 +70,68 @@ func (e *Engine) Examine(ctx context.Context, name string, spec params.Bucket, r
 		return x, fault.Wrap(fault.KindOf(faults[0]), errors.Join(faults...), "%s, and %d other options", faults[0], len(faults)-1)
 	}
 	return x, errors.Join(faults...)
+}
+
+// State is what a bucket has now.
+type State struct {
+	// Tags are those of the bucket but for the driver's mark.
+	Tags map[string]string
+	// Has are its other options by name, in the form of [params.Bucket] where that has
+	// one. An ACL is its grants to others. What was never set, and what the service
+	// does not have, is left out.
+	Has map[string]string
+	// PublicBy are "acl" and "policy", where they open it to the public.
+	PublicBy []string
+	// Differing are the options in which it is not as it should be.
+	Differing []string
+}
+
+// State reads what a bucket has, with one read for each option, and compares it with
+// spec. It writes nothing.
+func (e *Engine) State(ctx context.Context, name string, spec params.Bucket) (State, error) {
+	tags, err := e.tagsOf(ctx, name)
+	if err != nil {
+		return State{}, err
+	}
+	if tags[cosi.OwnerTag] != e.owner {
+		return State{}, lostMark()
+	}
+	out := State{Tags: tags, Has: map[string]string{}}
+	for _, o := range append(e.settings(name, spec), e.tagging(name, e.marked(spec.Tags), nil, maps.Clone(tags))) {
+		have, err := o.read(ctx)
+		if fault.Is(err, fault.Unsupported) {
+			continue
+		}
+		if err != nil {
+			return State{}, err
+		}
+		if o.want != "" && o.want != have {
+			out.Differing = append(out.Differing, o.name)
+		}
+		if o.name == "tags" || have == o.none || have == blank {
+			continue
+		}
+		out.Has[o.name] = have
+		if isPublicBy[o.name] != nil && isPublicBy[o.name](have) {
+			out.PublicBy = append(out.PublicBy, o.name)
+			if o.want == "" {
+				out.Differing = append(out.Differing, "public-"+o.name)
+			}
+		}
+	}
+	delete(out.Tags, cosi.OwnerTag)
+	return out, nil
+}
+
+// isPublicBy are the options that can open a bucket to the public.
+var isPublicBy = map[string]func(have string) bool{
+	"acl": func(have string) bool {
+		return slices.ContainsFunc(strings.Split(strings.Trim(have, "[]"), ", "), func(grant string) bool {
+			_, who, _ := strings.Cut(grant, " ")
+			return policy.PublicGrantee(who)
+		})
+	},
+	"policy": func(have string) bool { public, _ := policy.Public(have); return public },
 }
 
 // Listed is a bucket of the contract.

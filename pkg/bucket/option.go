@@ -93,6 +93,9 @@ func (e *Engine) writeAll(ctx context.Context, options []option) error {
 func (e *Engine) writeDiffering(ctx context.Context, options []option) (written []string, err error) {
 	for _, o := range options {
 		differs, err := o.differs(ctx)
+		if fault.Is(err, fault.Unsupported) {
+			return written, lacks(err, o.said())
+		}
 		if err != nil {
 			return written, err
 		}
@@ -139,7 +142,7 @@ func (e *Engine) write(ctx context.Context, o option) error {
 			e.features.learn(e.endpoint.URL, o.name, true)
 			return nil
 		case wait > settleMost: // not visible yet is not missing
-			return fault.New(fault.Pending, "the storage has taken %s and does not show it yet; the call is retried until it does: if it never does, use a class without it", o.said())
+			return fault.New(fault.Pending, "the storage has taken %s and does not show it yet; the call is retried until it does: if it never does, leave it out of the class, or of the settings", o.said())
 		}
 		select {
 		case <-time.After(wait):
@@ -231,7 +234,7 @@ func (e *Engine) someBuckets(ctx context.Context) ([]string, error) {
 
 func lacks(cause error, options ...string) error {
 	list := strings.Join(options, ", ")
-	return fault.Wrap(fault.Unsupported, cause, "the storage has no %s; use a class without it", list)
+	return fault.Wrap(fault.Unsupported, cause, "the storage has no %s; leave it out of the class, or of the settings", list)
 }
 
 // Features is what a service has been found to have or to lack. A lack is looked

@@ -10,10 +10,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/signed"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 )
 
-// versioning cannot be taken back: what was enabled is suspended.
+// versioning cannot be taken back: what was enabled is suspended, and in a bucket with
+// a lock it stays.
 func (e *Engine) versioning(name string, spec params.Bucket) option {
 	put := func(ctx context.Context, status types.BucketVersioningStatus) error {
 		_, err := e.s3.PutBucketVersioning(ctx, &s3.PutBucketVersioningInput{
@@ -31,8 +33,13 @@ func (e *Engine) versioning(name string, spec params.Bucket) option {
 			}
 			return string(have.Status), nil
 		},
-		write:  func(ctx context.Context) error { return put(ctx, types.BucketVersioningStatus(spec.Versioning)) },
-		remove: func(ctx context.Context) error { return put(ctx, types.BucketVersioningStatusSuspended) },
+		write: func(ctx context.Context) error { return put(ctx, types.BucketVersioningStatus(spec.Versioning)) },
+		remove: func(ctx context.Context) error {
+			if err := put(ctx, types.BucketVersioningStatusSuspended); signed.Code(err) != "InvalidBucketState" {
+				return err
+			}
+			return nil
+		},
 	}
 }
 

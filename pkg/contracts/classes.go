@@ -40,6 +40,7 @@ type made struct {
 type cosiObjects struct {
 	version string
 	buckets *kube.Client
+	claims  *kube.Client
 
 	following sync.Mutex
 	kinds     [2]kindOfClass
@@ -92,6 +93,7 @@ func (c *Contracts) open(ctx context.Context) (*cosiObjects, error) {
 		return k
 	}
 	out.buckets = client("buckets", "Bucket", "get", &objects.Bucket{})
+	out.claims = client("bucketclaims", "BucketClaim", "list and watch", &objects.BucketClaim{}, &objects.BucketClaimList{})
 	const verbs = "list, watch, patch, create and delete"
 	out.kinds = [2]kindOfClass{
 		{client: client("bucketclasses", "BucketClass", verbs, &objects.BucketClass{}, &objects.BucketClassList{}), kind: "BucketClass"},

@@ -1,7 +1,7 @@
 // Package contracts brings about what is ordered in a cluster: of ContractClass and
 // Contract objects it makes the terms that the driver goes by, signs the contracts,
 // makes the classes by which buckets are claimed under them, and tells in their status
-// how far it has come.
+// how far it has come. Of BucketSettings it brings buckets to what a team says of them.
 //
 // Data goes one way. Objects become an order, by a pure function; orders are the
 // terms that every process of the driver knows, beside those of its configuration
@@ -39,8 +39,11 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube/objects"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
 // Config is what a Contracts needs.
@@ -68,6 +71,9 @@ type Provisioner interface {
 	Usage(ctx context.Context, id cosi.ContractID) (contract.Usage, error)
 	Buckets(ctx context.Context, id cosi.ContractID, limit int) (names []string, count int, err error)
 	Cancel(ctx context.Context, id cosi.ContractID) error
+	Configure(ctx context.Context, id cosi.BucketID, s *journal.Settings, look bool) (provisioner.Configured, error)
+	ContractKey(ctx context.Context, id cosi.ContractID, terms config.Terms) (secret.KeyPair, cosi.Endpoint, error)
+	Settled(ctx context.Context) (map[string][]cosi.BucketID, error)
 }
 
 // Writer lets one process at a time change things.
@@ -79,10 +85,11 @@ type Writer interface {
 type Contracts struct {
 	Config
 	contracts, classes, namespaces cache.SharedIndexInformer
-	clients                        struct{ contracts, classes, events *kube.Client }
+	clients                        struct{ contracts, classes, events, secrets *kube.Client }
 	synced                         []cache.InformerSynced
 	queue                          workqueue.TypedRateLimitingInterface[work]
 	made                           made
+	settings                       settings
 
 	mu     sync.Mutex
 	orders map[string]order        // by namespace/name of the Contract
@@ -120,6 +127,7 @@ func New(c Config) (*Contracts, error) {
 	out.clients.contracts = client(v1alpha1.GroupVersion, "contracts", "Contract", "list, watch and patch", &v1alpha1.Contract{}, &v1alpha1.ContractList{})
 	out.clients.classes = client(v1alpha1.GroupVersion, "contractclasses", "ContractClass", "list, watch and patch", &v1alpha1.ContractClass{}, &v1alpha1.ContractClassList{})
 	out.clients.events = client(corev1.SchemeGroupVersion, "events", "Event", "create", &corev1.Event{})
+	out.clients.secrets = client(corev1.SchemeGroupVersion, "secrets", "Secret", "get, create, update and delete", &corev1.Secret{})
 	namespaces := client(corev1.SchemeGroupVersion, "namespaces", "Namespace", "list and watch", &corev1.Namespace{}, &corev1.NamespaceList{})
 	if failed != nil {
 		return nil, failed
@@ -146,7 +154,7 @@ func New(c Config) (*Contracts, error) {
 		}
 		out.synced = append(out.synced, registered.HasSynced)
 	}
-	return out, nil
+	return out, out.openSettings()
 }
 
 // handler calls changed for each object that is there, and then for each whose
@@ -172,7 +180,7 @@ func handler(changed func(key string)) cache.ResourceEventHandler {
 // for a while. A cluster that does not have the types is asked again and again, and
 // the driver goes on without.
 func (c *Contracts) Follow(ctx context.Context) error {
-	for _, informer := range []cache.SharedIndexInformer{c.namespaces, c.classes, c.contracts} {
+	for _, informer := range []cache.SharedIndexInformer{c.namespaces, c.classes, c.contracts, c.settings.informer} {
 		go informer.RunWithContext(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, syncWait)
@@ -219,6 +227,17 @@ func (c *Contracts) Again() {
 	for _, name := range c.classes.GetStore().ListKeys() {
 		c.queue.Add(work{class: name})
 	}
+	c.settingsAgain()
+}
+
+// concerned has a Contract looked at, with the settings of its namespace: its terms may
+// be others.
+func (c *Contracts) concerned(key string, after time.Duration) {
+	c.queue.AddAfter(work{contract: key}, after)
+	namespace, _, _ := strings.Cut(key, "/")
+	for _, claim := range c.settings.claimsIn(namespace) {
+		c.settings.queue.AddAfter(claim, after)
+	}
 }
 
 // settle is the order of a Contract, with what concerns others: of two that come to
@@ -247,7 +266,7 @@ func (c *Contracts) settle(key string) order {
 // contractChanged makes the order of a Contract again.
 func (c *Contracts) contractChanged(key string) {
 	for _, other := range c.reorder(key) {
-		c.queue.Add(work{contract: other})
+		c.concerned(other, 0)
 	}
 }
 
@@ -297,7 +316,7 @@ func (c *Contracts) older(a, b string) int {
 func (c *Contracts) classChanged(name string) {
 	n := 0
 	c.reorderAll(func(o *v1alpha1.Contract) bool { return o.Spec.ClassName == name }, func(key string) {
-		c.queue.AddAfter(work{contract: key}, time.Duration(n)*time.Second/time.Duration(c.ChangesPerSecond))
+		c.concerned(key, time.Duration(n)*time.Second/time.Duration(c.ChangesPerSecond))
 		n++
 	})
 	c.queue.Add(work{class: name})
@@ -305,7 +324,7 @@ func (c *Contracts) classChanged(name string) {
 
 // namespaceChanged makes the orders of a namespace again.
 func (c *Contracts) namespaceChanged(name string) {
-	c.reorderAll(func(o *v1alpha1.Contract) bool { return o.Namespace == name }, func(key string) { c.queue.Add(work{contract: key}) })
+	c.reorderAll(func(o *v1alpha1.Contract) bool { return o.Namespace == name }, func(key string) { c.concerned(key, 0) })
 }
 
 // reorderAll makes orders again, and tells of those that come to something else.

@@ -18,11 +18,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/apis/v1alpha1"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
 )
 
 // finalizer keeps a Contract until what was made for it is gone.
@@ -51,46 +53,47 @@ func (c *Contracts) Run(ctx context.Context, p Provisioner, w Writer) {
 	var working sync.WaitGroup
 	for range workers {
 		working.Go(func() {
-			for k.next(ctx) {
+			for serve(ctx, c.queue, k.do) {
 			}
 		})
 	}
+	working.Go(func() { k.runSettings(ctx) })
 	working.Wait()
 }
 
-// next does one piece of work. False if there will be none.
-func (k *control) next(ctx context.Context) bool {
-	item, end := k.queue.Get()
+// serve does one piece of work of a queue. False if there will be none.
+func serve[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], do func(context.Context, T) (time.Duration, error)) bool {
+	item, end := queue.Get()
 	if end {
 		return false
 	}
-	defer k.queue.Done(item)
-	again, err := k.try(ctx, item)
+	defer queue.Done(item)
+	again, err := try(ctx, item, do)
 	switch {
 	case err == nil:
-		k.queue.Forget(item)
+		queue.Forget(item)
 		if again > 0 {
-			k.queue.AddAfter(item, again)
+			queue.AddAfter(item, again)
 		}
-	case again > 0: // the service says when
-		k.queue.AddAfter(item, again)
+	case again > 0 && fault.Is(err, fault.Pending): // the service says when
+		queue.AddAfter(item, again)
 	default:
-		klog.FromContext(ctx).V(2).Info("It is tried again", "contract", item.contract, "class", item.class, "reason", err)
-		k.queue.AddRateLimited(item)
+		klog.FromContext(ctx).V(2).Info("It is tried again", "item", item, "reason", err)
+		queue.AddRateLimited(item)
 	}
 	return true
 }
 
 // try does the work. A defect that one object brings to light is no reason to serve
 // none.
-func (k *control) try(ctx context.Context, item work) (again time.Duration, err error) {
+func try[T comparable](ctx context.Context, item T, do func(context.Context, T) (time.Duration, error)) (again time.Duration, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fault.New(fault.Internal, "a defect of the driver: %v", r)
-			klog.FromContext(ctx).Error(err, "A defect was met; please report it", "contract", item.contract, "class", item.class, "stack", string(debug.Stack()))
+			klog.FromContext(ctx).Error(err, "A defect was met; please report it", "item", item, "stack", string(debug.Stack()))
 		}
 	}()
-	return k.do(ctx, item)
+	return do(ctx, item)
 }
 
 func (k *control) do(ctx context.Context, item work) (again time.Duration, err error) {
@@ -126,11 +129,11 @@ func (k *control) contract(ctx context.Context, obj *v1alpha1.Contract) (again t
 		return k.release(ctx, obj, status, o)
 	}
 	if !o.accepted() {
-		set(obj, status, v1alpha1.Accepted, metav1.ConditionFalse, o.reason, o.message)
-		set(obj, status, v1alpha1.Ready, metav1.ConditionFalse, o.reason, o.message)
+		set(obj, &status.Conditions, v1alpha1.Accepted, metav1.ConditionFalse, o.reason, o.message)
+		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, o.reason, o.message)
 		return 0, k.tell(ctx, obj, status)
 	}
-	set(obj, status, v1alpha1.Accepted, metav1.ConditionTrue, "Accepted", "the order is as its ContractClass allows")
+	set(obj, &status.Conditions, v1alpha1.Accepted, metav1.ConditionTrue, "Accepted", "the order is as its ContractClass allows")
 	status.Contract = o.id.Contract
 	if status.Quota = (&v1alpha1.Quota{MaxBuckets: o.terms.Quota.MaxBuckets, MaxKeys: o.terms.Quota.MaxKeys, MaxBytes: o.terms.Quota.MaxBytes, MaxObjects: o.terms.Quota.MaxObjects}); *status.Quota == (v1alpha1.Quota{}) {
 		status.Quota = nil
@@ -141,12 +144,18 @@ func (k *control) contract(ctx context.Context, obj *v1alpha1.Contract) (again t
 	again, signErr := k.sign(ctx, obj, status, o)
 	classErr := k.giveClasses(ctx, obj, status, o)
 	if signErr == nil && classErr != nil {
-		set(obj, status, v1alpha1.Ready, metav1.ConditionFalse, "ClassesMissing", "the contract is signed, and the classes to claim its buckets by cannot be made: "+classErr.Error())
+		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, "ClassesMissing", "the contract is signed, and the classes to claim its buckets by cannot be made: "+classErr.Error())
+	}
+	var keyErr error
+	if signErr == nil {
+		if keyErr = k.giveKey(ctx, obj, status, o); keyErr != nil {
+			set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, "KeyMissing", "the contract is signed, and its key cannot be put into a Secret: "+keyErr.Error())
+		}
 	}
 	if err := k.tell(ctx, obj, status); err != nil {
 		return 0, err
 	}
-	if err := errors.Join(signErr, classErr); err != nil {
+	if err := errors.Join(signErr, classErr, keyErr); err != nil {
 		return again, err
 	}
 	return lookAgain, nil
@@ -190,9 +199,9 @@ func (k *control) sign(ctx context.Context, obj *v1alpha1.Contract, status *v1al
 	}
 	switch {
 	case asOrdered && len(differing) > 0:
-		set(obj, status, v1alpha1.InSync, metav1.ConditionFalse, "Changed", "the service has other terms ("+strings.Join(differing, ", ")+"), which someone has changed there; let drift of the ContractClass repair it, or change the Contract")
+		set(obj, &status.Conditions, v1alpha1.InSync, metav1.ConditionFalse, "Changed", "the service has other terms ("+strings.Join(differing, ", ")+"), which someone has changed there; let drift of the ContractClass repair it, or change the Contract")
 	case asOrdered:
-		set(obj, status, v1alpha1.InSync, metav1.ConditionTrue, "AsOrdered", "the contract at the service is as ordered")
+		set(obj, &status.Conditions, v1alpha1.InSync, metav1.ConditionTrue, "AsOrdered", "the contract at the service is as ordered")
 	}
 	kind := fault.KindOf(err)
 	switch {
@@ -203,22 +212,22 @@ func (k *control) sign(ctx context.Context, obj *v1alpha1.Contract, status *v1al
 				status.Usage = nil
 			}
 		}
-		set(obj, status, v1alpha1.Ready, metav1.ConditionTrue, "Active", "buckets can be claimed")
+		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionTrue, "Active", "buckets can be claimed")
 		return 0, nil
 	case asOrdered:
-		set(obj, status, v1alpha1.Ready, metav1.ConditionFalse, "Suspended", "the contract is suspended by spec.suspend; set it to false to use the contract again")
+		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, "Suspended", "the contract is suspended by spec.suspend; set it to false to use the contract again")
 		return 0, nil
 	case kind == fault.Unavailable || kind == fault.RateLimited || kind == fault.Canceled:
 		// What was ready still is, as far as anyone knows.
-		set(obj, status, v1alpha1.InSync, metav1.ConditionUnknown, string(fault.Unavailable), err.Error())
+		set(obj, &status.Conditions, v1alpha1.InSync, metav1.ConditionUnknown, string(fault.Unavailable), err.Error())
 		if meta.FindStatusCondition(status.Conditions, v1alpha1.Ready) == nil {
-			set(obj, status, v1alpha1.Ready, metav1.ConditionFalse, string(fault.Unavailable), err.Error())
+			set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, string(fault.Unavailable), err.Error())
 		}
 	default:
 		if !asOrdered && have.State != contract.StateSuspended {
-			set(obj, status, v1alpha1.InSync, metav1.ConditionFalse, string(kind), err.Error())
+			set(obj, &status.Conditions, v1alpha1.InSync, metav1.ConditionFalse, string(kind), err.Error())
 		}
-		set(obj, status, v1alpha1.Ready, metav1.ConditionFalse, string(kind), err.Error())
+		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, string(kind), err.Error())
 	}
 	if f, ok := errors.AsType[*fault.Error](err); ok && f.Kind == fault.Pending {
 		return max(min(f.RetryAfter, time.Minute), waitAgain/5), err
@@ -286,7 +295,7 @@ func (k *control) release(ctx context.Context, obj *v1alpha1.Contract, status *v
 		return 0, nil
 	}
 	wait := func(reason, text string) (time.Duration, error) {
-		set(obj, status, v1alpha1.Ready, metav1.ConditionFalse, reason, text)
+		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, reason, text)
 		return waitAgain, k.tell(ctx, obj, status)
 	}
 	at, err := k.cosi(ctx)
@@ -302,6 +311,11 @@ func (k *control) release(ctx context.Context, obj *v1alpha1.Contract, status *v
 	if reason, text := k.empty(ctx, obj, status, o); reason != "" {
 		return wait(reason, text)
 	}
+	if status.KeySecretName != "" {
+		if err := k.takeKey(ctx, obj, status.KeySecretName); err != nil {
+			return wait("KeyLeft", "the Secret with its key cannot be deleted: "+err.Error())
+		}
+	}
 	if err := at.bring(ctx, accessClasses, keyOf(obj), nil); err != nil {
 		return wait("ClassesLeft", "the BucketAccessClasses that were made for it cannot be deleted: "+err.Error())
 	}
@@ -315,7 +329,7 @@ func (k *control) release(ctx context.Context, obj *v1alpha1.Contract, status *v
 	if obj.Spec.ReclaimPolicy == v1alpha1.Delete {
 		what = "the contract was cancelled at the service"
 	}
-	k.event(ctx, obj, corev1.EventTypeNormal, "Released", what)
+	k.event(ctx, k.refTo(obj), corev1.EventTypeNormal, "Released", what)
 	return 0, nil
 }
 
@@ -361,13 +375,21 @@ func (k *control) hold(ctx context.Context, obj metav1.Object, on bool) error {
 	return err
 }
 
-// apply says a part of a Contract or a ContractClass: of its metadata, or the status.
-// The uid keeps it from making one that is gone.
-func (k *control) apply(ctx context.Context, obj metav1.Object, subresource string, metadata map[string]any, status any) error {
-	client, kind := k.clients.contracts, "Contract"
-	if _, ok := obj.(*v1alpha1.ContractClass); ok {
-		client, kind = k.clients.classes, "ContractClass"
+// kindOf is the kind of an object of the driver's own group, with its client.
+func (k *control) kindOf(obj metav1.Object) (string, *kube.Client) {
+	switch obj.(type) {
+	case *v1alpha1.ContractClass:
+		return "ContractClass", k.clients.classes
+	case *v1alpha1.BucketSettings:
+		return "BucketSettings", k.settings.client
 	}
+	return "Contract", k.clients.contracts
+}
+
+// apply says a part of an object: of its metadata, or the status. The uid keeps it from
+// making one that is gone.
+func (k *control) apply(ctx context.Context, obj metav1.Object, subresource string, metadata map[string]any, status any) error {
+	kind, client := k.kindOf(obj)
 	all := map[string]any{"name": obj.GetName(), "uid": obj.GetUID()}
 	if obj.GetNamespace() != "" {
 		all["namespace"] = obj.GetNamespace()
@@ -384,8 +406,8 @@ func (k *control) apply(ctx context.Context, obj metav1.Object, subresource stri
 // has its name, which is looked at for itself.
 func gone(err error) bool { return fault.Is(err, fault.NotFound) || fault.Is(err, fault.Mismatch) }
 
-func set(obj *v1alpha1.Contract, status *v1alpha1.ContractStatus, what string, is metav1.ConditionStatus, reason, message string) {
-	meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: what, Status: is, Reason: reason, Message: clip(message, 1024), ObservedGeneration: obj.Generation})
+func set(obj metav1.Object, conditions *[]metav1.Condition, what string, is metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(conditions, metav1.Condition{Type: what, Status: is, Reason: reason, Message: clip(message, 1024), ObservedGeneration: obj.GetGeneration()})
 }
 
 func clip(text string, most int) string {
@@ -395,12 +417,17 @@ func clip(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
 }
 
-// tell writes the status if it says something else than before, and makes an Event if
-// the Contract has become ready, or not ready for another reason.
+// tell writes a Contract's status if it says something else than before.
 func (k *control) tell(ctx context.Context, obj *v1alpha1.Contract, status *v1alpha1.ContractStatus) error {
 	if equality.Semantic.DeepEqual(&obj.Status, status) {
 		return nil
 	}
+	return k.told(ctx, obj, status, obj.Status.Conditions, status.Conditions)
+}
+
+// told writes a status, and makes an Event if the object has become ready, or not ready
+// for another reason.
+func (k *control) told(ctx context.Context, obj metav1.Object, status any, had, has []metav1.Condition) error {
 	err := k.apply(ctx, obj, "status", nil, status)
 	if gone(err) {
 		return nil
@@ -408,30 +435,34 @@ func (k *control) tell(ctx context.Context, obj *v1alpha1.Contract, status *v1al
 	if err != nil {
 		return err
 	}
-	before, now := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.Ready), meta.FindStatusCondition(status.Conditions, v1alpha1.Ready)
+	before, now := meta.FindStatusCondition(had, v1alpha1.Ready), meta.FindStatusCondition(has, v1alpha1.Ready)
 	if now != nil && (before == nil || before.Status != now.Status || before.Reason != now.Reason) {
 		kind := corev1.EventTypeWarning
 		if now.Status == metav1.ConditionTrue || now.Reason == "Suspended" || now.Reason == string(fault.Pending) {
 			kind = corev1.EventTypeNormal
 		}
-		k.event(ctx, obj, kind, now.Reason, now.Message)
+		k.event(ctx, k.refTo(obj), kind, now.Reason, now.Message)
 	}
 	return nil
 }
 
+func (k *control) refTo(obj metav1.Object) corev1.ObjectReference {
+	kind, _ := k.kindOf(obj)
+	return corev1.ObjectReference{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: kind, Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(),
+	}
+}
+
 // event is a courtesy: that there is none is no fault.
-func (k *control) event(ctx context.Context, obj *v1alpha1.Contract, kind, reason, message string) {
+func (k *control) event(ctx context.Context, of corev1.ObjectReference, kind, reason, message string) {
 	now := metav1.Now()
 	event := &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: obj.Namespace, GenerateName: "contract-cosi-driver-"},
-		InvolvedObject: corev1.ObjectReference{
-			APIVersion: v1alpha1.GroupVersion.String(), Kind: "Contract", Namespace: obj.Namespace, Name: obj.Name, UID: obj.UID, ResourceVersion: obj.ResourceVersion,
-		},
-		Type: kind, Reason: reason, Message: clip(message, 1024), Source: corev1.EventSource{Component: k.Driver}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
+		ObjectMeta:     metav1.ObjectMeta{Namespace: of.Namespace, GenerateName: "contract-cosi-driver-"},
+		InvolvedObject: of, Type: kind, Reason: reason, Message: clip(message, 1024), Source: corev1.EventSource{Component: k.Driver}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}
-	err := k.clients.events.Do(ctx, "create", nil, func(r *rest.Request) *rest.Request { return r.Namespace(obj.Namespace).Body(event) })
+	err := k.clients.events.Do(ctx, "create", nil, func(r *rest.Request) *rest.Request { return r.Namespace(of.Namespace).Body(event) })
 	if err != nil {
-		klog.FromContext(ctx).V(2).Info("A Contract's Event could not be made", "contract", keyOf(obj), "reason", err)
+		klog.FromContext(ctx).V(2).Info("An Event could not be made", "object", of.Kind+" "+of.Namespace+"/"+of.Name, "reason", err)
 	}
 }
 

@@ -37,6 +37,7 @@ const (
 	namespaceNotAllowed = "NamespaceNotAllowed"
 	regionNotAllowed    = "RegionNotAllowed"
 	quotaTooHigh        = "QuotaTooHigh"
+	keyNotAllowed       = "KeyNotAllowed"
 	nameTaken           = "NameTaken"
 	termsNotPossible    = "NotPossible"
 	notKnown            = "NotKnown" // which passes, and is not told
@@ -115,6 +116,9 @@ func orderOf(c *v1alpha1.Contract, class *v1alpha1.ContractClass, namespace *cor
 			return refuse(regionNotAllowed, "region %s is not one of ContractClass %s, which has %s; order another Contract with one of these, or with none", region, class.Name, list(class.Spec.Regions))
 		}
 		o.terms.Region = region
+	}
+	if c.Spec.KeySecretName != "" && !class.Spec.ExposeKeys {
+		return refuse(keyNotAllowed, "ContractClass %s exposes no keys; leave keySecretName out, and get keys by BucketAccesses", class.Name)
 	}
 	var tooHigh []string
 	for _, bound := range []struct {

@@ -18,6 +18,7 @@
 package journal
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -145,8 +146,15 @@ type Bucket struct {
 	// Requested is what its class asked for. A repeated request is compared with it.
 	Requested params.Bucket `json:"spec"`
 	// Effective is what it was configured to: Requested with the contract's
-	// defaults of that time. It is not stored if that is the same.
+	// defaults of that time, and with Settings over both. It is not stored if that is
+	// the same.
 	Effective params.Bucket `json:"applied,omitzero"`
+	// Settings are what a BucketSettings says of it, as far as that was accepted; nil
+	// if there is none.
+	Settings *Settings `json:"settings,omitempty"`
+	// Leaving is what the service may still have beside Effective, from before a
+	// change is begun until it has arrived; nil otherwise.
+	Leaving *params.Bucket `json:"leaving,omitempty"`
 	// Adopted says that it was not made by the driver, but left to it. It
 	// carries no mark of any driver's.
 	Adopted bool `json:"adopted,omitempty"`
@@ -162,6 +170,14 @@ type Bucket struct {
 	Emptying *Emptying `json:"emptying,omitempty"`
 
 	version uint64 // the stored entry's; 0 if there is none
+}
+
+// Settings are parameters that stand over those of a bucket's class.
+type Settings struct {
+	// Claim is the BucketClaim that they are for, as namespace/name.
+	Claim string `json:"claim"`
+	// Parameters are called as those of a class.
+	Parameters map[string]string `json:"parameters,omitempty"`
 }
 
 // Emptying is the progress of a deletion that takes longer than a call.
@@ -339,6 +355,27 @@ func (j *Journal) BucketsOf(ctx context.Context, id cosi.ContractID, limit int) 
 		}
 	}
 	return names, index.Count(Buckets, id.String()), nil
+}
+
+// Settled are the buckets that have settings, by the claims that these are for. It
+// costs one look at every record, without decoding the others.
+func (j *Journal) Settled(ctx context.Context) (map[string][]cosi.BucketID, error) {
+	index, err := j.store.Index(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]cosi.BucketID{}
+	index.each(func(e Entry) {
+		if e.Key.Kind != Buckets || !bytes.Contains(e.Value, []byte(`"settings"`)) {
+			return
+		}
+		var b Bucket
+		id, err := cosi.ParseBucketID(e.Key.ID)
+		if err == nil && decode(e, &b) == nil && b.Settings != nil { // its own call tells of a damaged one
+			out[b.Settings.Claim] = append(out[b.Settings.Claim], id)
+		}
+	})
+	return out, nil
 }
 
 // Walk returns the places of up to limit records that come after a place, of

@@ -97,6 +97,13 @@ func (g Guard) Bucket(requested map[string]string, effective Bucket, region stri
 	return faults
 }
 
+// Settings names the rules that settings break: given are their own parameters, and
+// effective is what they come to with the class. Where the bucket is, they cannot say.
+func (g Guard) Settings(given map[string]string, effective Bucket) []string {
+	g.Regions = nil
+	return append(g.notAllowed(BucketSettings, given), g.Bucket(nil, effective, "")...)
+}
+
 // bucketWrites are the parameters of a BucketClass that a key overrides whose mode
 // for the bucket's metadata writes.
 var bucketWrites = []string{

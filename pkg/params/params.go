@@ -10,6 +10,7 @@
 package params
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -30,10 +31,11 @@ import (
 // Class is the kind of object a parameter stands in.
 type Class string
 
-// The two classes.
+// The two classes, and what a team says of a bucket over its class.
 const (
 	BucketClass       Class = "BucketClass"
 	BucketAccessClass Class = "BucketAccessClass"
+	BucketSettings    Class = "BucketSettings"
 )
 
 // OnDelete says what becomes of the objects of a bucket that is deleted.
@@ -173,6 +175,83 @@ func ParseBucket(in map[string]string) (Bucket, error) {
 	out := Bucket{OnDelete: Refuse}
 	errs := append(bucketTable.parse(in, &out), contradictions(out)...)
 	return out, invalid(BucketClass, errs)
+}
+
+// With is what a bucket is to be whose class comes to b, with settings over it. A
+// parameter of b gives way to one that it cannot stand beside. The error is an
+// InvalidArgument that names every fault.
+func (b Bucket) With(settings map[string]string) (Bucket, error) {
+	if len(settings) == 0 {
+		return b, nil
+	}
+	out := Bucket{OnDelete: Refuse}
+	errs := append(bucketTable.parse(BucketClass.Under(Given(b), settings), &out), contradictions(out)...)
+	if locks, err := policy.LocksOut(out.Policy); settings["policy"] != "" && err == nil && locks {
+		errs = append(errs, errors.New("policy: it denies everyone the bucket's policy, and so the driver too; name those who are denied, the actions, or a condition"))
+	}
+	return out, invalid(BucketSettings, errs)
+}
+
+// CheckSettings reports what is wrong with settings whatever the class is.
+func CheckSettings(settings map[string]string) error {
+	_, err := Bucket{Contract: "x", OnDelete: Refuse}.With(settings)
+	return err
+}
+
+// Given are the parameters that a value comes to whose JSON calls them by their names:
+// a [Bucket], or another type that says the same.
+func Given(v any) map[string]string {
+	text, _ := json.Marshal(v) // plain data
+	var said map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	_ = decoder.Decode(&said)
+	out := make(map[string]string, len(said))
+	for name, value := range said {
+		switch value := value.(type) {
+		case []any:
+			out[name] = "none" // an empty list that is given says so
+			if len(value) > 0 {
+				out[name] = strings.Join(sprints(value), ",")
+			}
+		case map[string]any:
+			pairs := make([]string, 0, len(value))
+			for _, key := range slices.Sorted(maps.Keys(value)) {
+				pairs = append(pairs, fmt.Sprintf("%s=%s", key, value[key]))
+			}
+			out[name] = strings.Join(pairs, ",")
+		default:
+			out[name] = fmt.Sprint(value)
+		}
+	}
+	return out
+}
+
+func sprints(values []any) []string {
+	out := make([]string, len(values))
+	for i, v := range values {
+		out[i] = fmt.Sprint(v)
+	}
+	return out
+}
+
+// Beside is a class that says something of all that either of two does. Of what both
+// say, it says what b does, with the tags of both.
+func (b Bucket) Beside(other Bucket) Bucket {
+	all := other.fields()
+	maps.Copy(all, b.fields())
+	tags := maps.Clone(other.Tags)
+	if tags == nil {
+		tags = map[string]string{}
+	}
+	maps.Copy(tags, b.Tags)
+	text, _ := json.Marshal(all)
+	var out Bucket
+	_ = json.Unmarshal(text, &out)
+	if len(tags) > 0 {
+		out.Tags = tags
+	}
+	return out
 }
 
 // fields are what a class says, by the names of the parameters.

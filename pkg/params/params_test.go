@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
@@ -265,7 +267,51 @@ func FuzzParseBucket(f *testing.F) {
 		if err != nil || json.Unmarshal(text, &back) != nil {
 			t.Errorf("%q=%q does not survive JSON: %v", key, value, err)
 		}
+		if back, err := params.ParseBucket(params.Given(got)); utf8.ValidString(value) && (err != nil || len(back.Differences(got)) > 0) {
+			t.Errorf("%q=%q is read back as %+v: %v", key, value, back, err)
+		}
 	})
+}
+
+// What a class comes to is read back from what it says, and settings stand over it.
+func TestWith(t *testing.T) {
+	t.Parallel()
+	class := map[string]string{
+		"contract": "x", "grantRead": "id=a", "tags": "a=1,b=2", "blockPublicAccess": "none", "expireAfterDays": "3",
+		"corsOrigins": "https://a.example.com", "corsMethods": "GET", "versioning": "Enabled", "onDelete": "empty",
+	}
+	b, err := params.ParseBucket(class)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same, err := b.With(map[string]string{"requestPayer": "Requester"})
+	if differing := b.Differences(same); err != nil || !slices.Equal(differing, []string{"requestPayer"}) {
+		t.Errorf("what is not said differs: %v, %v", differing, err)
+	}
+	over, err := b.With(map[string]string{"acl": "private", "lifecycle": `{"Rules":[{"ID":"a","Status":"Enabled","Expiration":{"Days":9}}]}`, "cors": `{"CORSRules":[{"AllowedOrigins":["*"],"AllowedMethods":["GET"]}]}`, "tags": "c=3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if over.ExpireAfterDays != 0 || over.CORSOrigins != nil || !over.Grants.None() || over.Tags["a"] != "" || over.Versioning != "Enabled" || over.OnDelete != params.Empty {
+		t.Errorf("it comes to %+v", over)
+	}
+	both := over.Beside(b)
+	if both.Tags["a"] != "1" || both.Tags["c"] != "3" || both.Grants.None() || both.ACL == "" {
+		t.Errorf("both say %+v", both)
+	}
+	for _, c := range []struct{ name, value, says string }{
+		{"policy", `{"Statement": `, "is not a JSON object"},
+		{"policy", `{"Statement":[{"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"*"}]}`, "it denies everyone"},
+		{"objectLock", "sometimes", "objectLock"},
+		{"colour", "red", "is unknown"},
+	} {
+		if err := params.CheckSettings(map[string]string{c.name: c.value}); err == nil || !strings.Contains(err.Error(), c.says) || !strings.HasPrefix(err.Error(), "BucketSettings") {
+			t.Errorf("%s %s: %v", c.name, c.value, err)
+		}
+	}
+	if faults := (params.Guard{Parameters: []string{"cors"}, RefusePublic: true, Regions: []string{"a"}}).Settings(map[string]string{"acl": "public-read"}, params.Bucket{ACL: "public-read"}); len(faults) != 2 {
+		t.Errorf("the guard says %v", faults)
+	}
 }
 
 func FuzzParseAccess(f *testing.F) {

@@ -13,6 +13,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/lock"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/site"
 )
 
@@ -83,6 +84,25 @@ func (p *Provisioner) Sign(ctx context.Context, id cosi.ContractID, terms config
 	}
 	defer call.end()
 	return p.sites.Sign(ctx, id, terms)
+}
+
+// ContractKey is the contract's own key, and where its buckets are by default. It is
+// issued if it has not been.
+func (p *Provisioner) ContractKey(ctx context.Context, id cosi.ContractID, terms config.Terms) (secret.KeyPair, cosi.Endpoint, error) {
+	ctx, call, err := p.beginIdle(ctx, lock.Shared("contract", id))
+	if err != nil {
+		return secret.KeyPair{}, cosi.Endpoint{}, err
+	}
+	defer call.end()
+	s, err := p.sites.Open(ctx, id, terms, "")
+	if err != nil {
+		return secret.KeyPair{}, cosi.Endpoint{}, err
+	}
+	record, err := p.journal.Contract(ctx, id)
+	if err != nil {
+		return secret.KeyPair{}, cosi.Endpoint{}, err
+	}
+	return record.Issued, s.Endpoints[0], nil
 }
 
 // Cancel cancels a contract whose order was withdrawn: FailedPrecondition while the

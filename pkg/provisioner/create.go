@@ -2,7 +2,9 @@ package provisioner
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -203,7 +205,14 @@ func (p *Provisioner) createdBefore(ctx context.Context, record *journal.Bucket,
 	if differing := record.Requested.Differences(class.requested); len(differing) > 0 {
 		return Bucket{}, fault.New(fault.Mismatch, "bucket %s exists and was made with other parameters: %s differ; use another name, or a BucketClass with the parameters it was made with", record.ID, strings.Join(differing, ", "))
 	}
-	return p.bucketOf(record), p.restoreBucket(ctx, record, class.effective)
+	spec := class.effective
+	if record.Settings != nil {
+		var err error
+		if spec, err = class.effective.With(record.Settings.Parameters); err != nil { // with the defaults of today, which is for the settings' own controller to tell
+			spec = record.Effective
+		}
+	}
+	return p.bucketOf(record), p.restoreBucket(ctx, record, spec)
 }
 
 func (p *Provisioner) bucketOf(record *journal.Bucket) Bucket {
@@ -261,13 +270,70 @@ func (p *Provisioner) undoCreate(ctx context.Context, engine *bucket.Engine, id 
 // cannot be checked now is answered from the journal: a running application has
 // its Secret, and a service that is down is no reason to report it broken.
 func (p *Provisioner) restoreBucket(ctx context.Context, record *journal.Bucket, spec params.Bucket) error {
+	err := p.bring(ctx, record, spec, record.Settings)
+	if fault.Is(err, fault.NotFound) {
+		if err = p.recreate(ctx, record, spec); err == nil {
+			p.alive.add(bucketKey(record.ID))
+			err = p.arrived(ctx, record)
+		}
+	}
+	if passing(err) {
+		klog.FromContext(ctx).Info("A bucket could not be checked; answering from the journal", "bucket", record.ID, "reason", err)
+		return nil
+	}
+	return err
+}
+
+// bring brings a bucket to spec, by its class and settings. What it had before is
+// recorded as leaving until it is gone, so that no crash and no other change
+// between leaves a part of it. What the service refuses is taken back.
+func (p *Provisioner) bring(ctx context.Context, record *journal.Bucket, spec params.Bucket, settings *journal.Settings) error {
+	before, had := record.Effective, record.Settings
+	changes := len(before.Differences(spec)) > 0
+	if err := p.leave(ctx, record, spec, settings); err != nil {
+		return err
+	}
+	err := p.restore(ctx, record, changes)
+	if err != nil && changes && !passing(err) && !fault.Is(err, fault.NotFound) {
+		ctx, cancel := undoing(ctx)
+		defer cancel()
+		if undoErr := errors.Join(p.leave(ctx, record, before, had), p.restore(ctx, record, true)); undoErr != nil {
+			klog.FromContext(ctx).V(2).Info("A change that was refused could not be taken back yet", "bucket", record.ID, "reason", undoErr)
+		}
+	}
+	return err
+}
+
+// leave records that a bucket is to be as spec says from now on.
+func (p *Provisioner) leave(ctx context.Context, record *journal.Bucket, spec params.Bucket, settings *journal.Settings) error {
+	changes := len(record.Effective.Differences(spec)) > 0
+	if !changes && reflect.DeepEqual(record.Settings, settings) {
+		return nil
+	}
+	if changes {
+		leaving := record.Effective
+		if record.Leaving != nil {
+			leaving = leaving.Beside(*record.Leaving)
+		}
+		record.Leaving = &leaving
+	}
+	record.Effective, record.Settings = spec, settings
+	return p.journal.SaveBucket(ctx, record)
+}
+
+// restore makes a bucket as its record says; wanted tells that what differs is no one's
+// doing behind the driver's back.
+func (p *Provisioner) restore(ctx context.Context, record *journal.Bucket, wanted bool) error {
 	log := klog.FromContext(ctx).WithValues("bucket", record.ID)
-	looked, err := p.look(ctx, record, func(ctx context.Context, engine *bucket.Engine) error {
-		written, err := engine.Restore(ctx, record.ID.Bucket, spec, record.Effective)
-		asBefore := len(record.Effective.Differences(spec)) == 0
+	leaving := record.Effective
+	if record.Leaving != nil {
+		leaving, wanted = *record.Leaving, true
+	}
+	err := p.lookAt(ctx, record, func(ctx context.Context, engine *bucket.Engine) error {
+		written, err := engine.Restore(ctx, record.ID.Bucket, record.Effective, leaving)
 		for _, what := range written {
-			if !asBefore {
-				log.Info("A bucket was brought to its contract's defaults", "what", what)
+			if wanted {
+				log.Info("A bucket was brought to its contract's defaults or its settings", "what", what)
 				continue
 			}
 			p.recorder.Repaired(what)
@@ -275,17 +341,22 @@ func (p *Provisioner) restoreBucket(ctx context.Context, record *journal.Bucket,
 		}
 		return err
 	})
-	if fault.Is(err, fault.NotFound) {
-		looked, err = true, p.recreate(ctx, record, spec)
+	if fault.Is(err, fault.InvalidArgument) || fault.Is(err, fault.Unsupported) { // not the class, which the service has taken
+		return fault.As(fault.FailedPrecondition, err)
 	}
-	if err != nil || !looked {
+	if err != nil {
 		return err
 	}
 	p.alive.add(bucketKey(record.ID))
-	if len(record.Effective.Differences(spec)) == 0 {
+	return p.arrived(ctx, record)
+}
+
+// arrived records that nothing is left of what a bucket had before.
+func (p *Provisioner) arrived(ctx context.Context, record *journal.Bucket) error {
+	if record.Leaving == nil {
 		return nil
 	}
-	record.Effective = spec
+	record.Leaving = nil
 	return p.journal.SaveBucket(ctx, record)
 }
 

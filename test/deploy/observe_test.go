@@ -114,3 +114,19 @@ func TestContracts(t *testing.T) {
 		t.Errorf("without an API server: %v", err)
 	}
 }
+
+// Secrets of contracts' own keys take rights in the namespaces that are named, and in no
+// other.
+func TestKeyNamespaces(t *testing.T) {
+	t.Parallel()
+	v := with(minimal(), "contracts.enabled", true)
+	if files := mustRender(t, v); strings.Contains(files["contracts.yaml"]+files["contracts-keys.yaml"], "secrets") {
+		t.Error("without a namespace there are rights on Secrets")
+	}
+	files := mustRender(t, with(v, "contracts.keyNamespaces", []any{"blue", "green"}))
+	text := files["contracts-keys.yaml"]
+	if strings.Count(text, "\nkind: Role\n") != 2 || strings.Count(text, "\nkind: RoleBinding\n") != 2 || strings.Contains(text, "ClusterRole") ||
+		strings.Count(text, "namespace: blue") != 2 || strings.Count(text, "namespace: green") != 2 {
+		t.Errorf("the rights are\n%s", text)
+	}
+}

@@ -24,7 +24,7 @@ func TestOptionsTheStorageLacks(t *testing.T) {
 	contract := newContract()
 	class := map[string]string{"contract": contract, "expireAfterDays": "30", "tags": "stage=test"}
 	_, err := e.create(contract+"-1", class)
-	expectCode(t, err, codes.InvalidArgument, contract+"-1", "the storage has no lifecycle (expireAfterDays); use a class without it")
+	expectCode(t, err, codes.InvalidArgument, contract+"-1", "the storage has no lifecycle (expireAfterDays); leave it out of the class, or of the settings")
 	_, err = v2{e}.create(contract+"-2", class)
 	expectCode(t, err, codes.InvalidArgument, "has no lifecycle")
 	if left := e.buckets(contract); len(left) != 0 {

@@ -65,6 +65,15 @@ type ContractSpec struct {
 	// +optional
 	// +kubebuilder:default=Retain
 	ReclaimPolicy ReclaimPolicy `json:"reclaimPolicy,omitempty"`
+
+	// keySecretName asks for the contract's own key in a Secret of this name, where the
+	// class exposes keys. The key can do everything under the contract. Without it there
+	// is no Secret.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`
+	KeySecretName string `json:"keySecretName,omitempty"`
 }
 
 // ReclaimPolicy says what becomes of a contract whose object is deleted.
@@ -115,6 +124,9 @@ type ContractStatus struct {
 	// +listType=map
 	// +listMapKey=template
 	BucketAccessClasses []ClassName `json:"bucketAccessClasses,omitempty"`
+	// keySecretName is the Secret that the driver keeps the contract's own key in.
+	// +optional
+	KeySecretName string `json:"keySecretName,omitempty"`
 	// conditions: Accepted says whether the order is as the class allows, InSync
 	// whether the contract at the service is as ordered, and Ready whether buckets can
 	// be claimed.
@@ -152,11 +164,11 @@ type ClassName struct {
 
 // The types of conditions.
 const (
-	// Accepted: the order is as the class allows.
+	// Accepted: the order is as the class allows, or the settings as the contract does.
 	Accepted = "Accepted"
-	// InSync: the contract at the service is as ordered.
+	// InSync: the contract or the bucket at the service is as it should be.
 	InSync = "InSync"
-	// Ready: buckets can be claimed.
+	// Ready: buckets can be claimed, or the bucket has the settings.
 	Ready = "Ready"
 )
 

@@ -82,6 +82,12 @@ type ContractClassSpec struct {
 	// +kubebuilder:validation:Enum=off;report;repair
 	Drift string `json:"drift,omitempty"`
 
+	// exposeKeys lets a Contract ask for the contract's own key in a Secret. That key is
+	// the driver's: it can do everything under the contract, whatever the guard says, and
+	// stays valid when the Secret is gone.
+	// +optional
+	ExposeKeys bool `json:"exposeKeys,omitempty"`
+
 	// bucketClasses are made for each contract, and can be claimed in its namespace
 	// only.
 	// +optional

@@ -1,6 +1,7 @@
 // Package v1alpha1 has the types of the API group contract-cosi.github.io, by which
 // contracts are ordered in a cluster: a ContractClass is what the platform offers, a
-// Contract is what a tenant orders of it.
+// Contract is what a tenant orders of it, and BucketSettings are what a team says of a
+// bucket.
 //
 // The types hold what can be said, and nothing of what the driver does about it. The
 // comments on them are what kubectl explain prints.
@@ -22,7 +23,7 @@ var GroupVersion = schema.GroupVersion{Group: "contract-cosi.github.io", Version
 
 // AddToScheme adds the types to a scheme, for clients.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &ContractClass{}, &ContractClassList{}, &Contract{}, &ContractList{})
+	s.AddKnownTypes(GroupVersion, &ContractClass{}, &ContractClassList{}, &Contract{}, &ContractList{}, &BucketSettings{}, &BucketSettingsList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

@@ -19,9 +19,13 @@ type Bucket struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
+		DriverName     string                  `json:"driverName,omitempty"`
 		BucketClaim    *corev1.ObjectReference `json:"bucketClaim,omitempty"`    // in v1alpha1
 		BucketClaimRef *corev1.ObjectReference `json:"bucketClaimRef,omitempty"` // in v1alpha2
 	} `json:"spec"`
+	Status struct {
+		BucketID string `json:"bucketID,omitempty"`
+	} `json:"status"`
 }
 
 // Claim is what the Bucket was made for; the zero reference if it says nothing.
@@ -37,6 +41,38 @@ func (b *Bucket) Claim() corev1.ObjectReference {
 // DeepCopyObject implements runtime.Object. Nothing is changed in place.
 func (b *Bucket) DeepCopyObject() runtime.Object {
 	out := *b
+	return &out
+}
+
+// BucketClaim is as much of a BucketClaim as says which Bucket it has.
+type BucketClaim struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Status            struct {
+		BucketName      string `json:"bucketName,omitempty"`      // in v1alpha1
+		BoundBucketName string `json:"boundBucketName,omitempty"` // in v1alpha2
+	} `json:"status"`
+}
+
+// Bound is the name of the claim's Bucket, "" if it has none yet.
+func (c *BucketClaim) Bound() string { return c.Status.BucketName + c.Status.BoundBucketName }
+
+// DeepCopyObject implements runtime.Object. Nothing is changed in place.
+func (c *BucketClaim) DeepCopyObject() runtime.Object {
+	out := *c
+	return &out
+}
+
+// BucketClaimList is a list of them.
+type BucketClaimList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []BucketClaim `json:"items"`
+}
+
+// DeepCopyObject implements runtime.Object. Nothing is changed in place.
+func (l *BucketClaimList) DeepCopyObject() runtime.Object {
+	out := *l
 	return &out
 }
 

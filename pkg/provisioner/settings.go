@@ -1,0 +1,125 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/lock"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
+)
+
+// Settings stand over a bucket's class. The record keeps those that were accepted
+// last, with what they come to: so a repeated create compares the class alone
+// ([journal.Bucket].Requested), and brings back, as drift does, the whole
+// (Effective). Settings that are not accepted change nothing. They are for buckets
+// that the driver has made: an adopted one is left as it is.
+
+// ErrNotAccepted is the cause where settings themselves are at fault, or the contract
+// does not allow them. The bucket is as it was.
+var ErrNotAccepted = errors.New("the settings are not accepted")
+
+func notAccepted(err error) error {
+	return fault.Wrap(fault.KindOf(err), errors.Join(ErrNotAccepted, err), "%s", err)
+}
+
+// Configured is a bucket with settings.
+type Configured struct {
+	// Effective is what it is to be: its class, the contract's defaults and the settings
+	// together.
+	Effective params.Bucket
+	// State is what it has; nil if it was not looked at.
+	State *bucket.State
+}
+
+// Settled are the buckets that have settings, by the claims that these are for.
+func (p *Provisioner) Settled(ctx context.Context) (map[string][]cosi.BucketID, error) {
+	return p.journal.Settled(ctx)
+}
+
+// Configure brings a bucket to its class with settings over it; without any, nil, to
+// its class. If it is so already, the service is asked only if look is true. See
+// [ErrNotAccepted]. NotFound if the driver has no such bucket. Pending if its class is
+// not known yet. FailedPrecondition if the service refuses a setting: the bucket is
+// then as it was before.
+func (p *Provisioner) Configure(ctx context.Context, id cosi.BucketID, s *journal.Settings, look bool) (Configured, error) {
+	if _, err := p.sites.At(id.ContractID); err != nil {
+		return Configured{}, err
+	}
+	ctx, call, err := p.beginIdle(ctx, lock.Shared("contract", id.ContractID), lock.Exclusive("bucket", id))
+	if err != nil {
+		return Configured{}, err
+	}
+	defer call.end()
+	record, err := p.journal.Bucket(ctx, id)
+	if err != nil {
+		return Configured{}, err
+	}
+	out := Configured{Effective: record.Effective}
+	switch {
+	case s == nil && (record.Settings == nil || record.Emptying != nil):
+		return out, nil
+	case record.Emptying != nil:
+		return out, fault.New(fault.FailedPrecondition, "bucket %s is being deleted; nothing is changed in it", id)
+	case record.Adopted:
+		return out, fault.New(fault.FailedPrecondition, "bucket %s was not made by this driver, which changes nothing in it; change it where it was made", id)
+	case record.Unclassed:
+		return out, fault.New(fault.Pending, "the class of bucket %s is not known until its create call is repeated; restart the sidecar if it is not", id)
+	}
+	terms, known := p.termsOf(id.ContractID)
+	if !known {
+		return out, noContract(id.Contract)
+	}
+	spec, err := specWith(terms, record, s)
+	if err != nil {
+		return out, err
+	}
+	if same := len(record.Effective.Differences(spec)) == 0 && sameSettings(record.Settings, s); !same || record.Leaving != nil {
+		if err := p.bring(ctx, record, spec, s); err != nil {
+			return out, err
+		}
+		look = true
+	}
+	out.Effective = spec
+	if !look {
+		return out, nil
+	}
+	err = p.lookAt(ctx, record, func(ctx context.Context, engine *bucket.Engine) error {
+		state, err := engine.State(ctx, id.Bucket, spec)
+		out.State = &state
+		return err
+	})
+	if err != nil {
+		out.State = nil
+	}
+	return out, err
+}
+
+func sameSettings(a, b *journal.Settings) bool {
+	return a == nil && b == nil || a != nil && b != nil && a.Claim == b.Claim && maps.Equal(a.Parameters, b.Parameters)
+}
+
+// specWith is what a bucket is to be by its class, the contract's defaults of today and
+// settings, which its guard has to allow.
+func specWith(terms config.Terms, record *journal.Bucket, s *journal.Settings) (params.Bucket, error) {
+	spec, err := params.ParseBucket(params.BucketClass.Under(terms.Defaults.BucketClass, params.Given(record.Requested)))
+	if err != nil { // the class and the defaults, which a new bucket is refused for
+		spec = record.Requested
+	}
+	if s == nil {
+		return spec, nil
+	}
+	if spec, err = spec.With(s.Parameters); err != nil {
+		return spec, notAccepted(err)
+	}
+	if broken := terms.Guard.Settings(s.Parameters, spec); len(broken) > 0 {
+		return spec, notAccepted(fault.New(fault.FailedPrecondition, "contract %s does not allow it: %s; change the settings, or ask the platform's operator", terms.Listed, strings.Join(broken, "; ")))
+	}
+	return spec, nil
+}
