@@ -43,7 +43,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -451,43 +450,13 @@ type change struct {
 	Sealed []byte `json:"sealed,omitempty"`
 }
 
-// readChange reads the JSON of a change, of which it keeps nothing. A record is
-// not parsed, if what is around it is as Marshal writes it: that of tens of thousands
-// is most of what a start costs.
+// readChange reads the JSON of a change, of which it keeps nothing.
 func readChange(text []byte) (c change, err error) {
-	if e, ok := readPut(text); ok {
+	put, begun := bytes.CutPrefix(text, []byte(`{"put":`))
+	put, ended := bytes.CutSuffix(put, []byte(`}`))
+	if e, ok := journal.ReadEntry(put); begun && ended && ok {
 		return change{Put: &e}, nil
 	}
 	err = json.Unmarshal(text, &c)
 	return c, err
-}
-
-// readPut reads an entry, if it is just as Marshal writes one.
-func readPut(text []byte) (e journal.Entry, ok bool) {
-	names, rest, _ := bytes.Cut(text, []byte(`,"value":`))
-	end := max(bytes.LastIndex(rest, []byte(`,"version":"`)), 0)
-	e.Key, names, ok = readKey(names, `{"put":{"key":`)
-	for prefix := `,"refs":[`; ok && len(names) > 0 && string(names) != "]"; prefix = "," {
-		var ref journal.Key
-		ref, names, ok = readKey(names, prefix)
-		e.Refs = append(e.Refs, ref)
-	}
-	version, begun := bytes.CutPrefix(rest[end:], []byte(`,"version":"`))
-	version, ended := bytes.CutSuffix(version, []byte(`"}}`))
-	if !ok || !begun || !ended {
-		return e, false
-	}
-	var err error
-	e.Version, err = strconv.ParseUint(string(version), 10, 64)
-	e.Value = bytes.Clone(rest[:end])
-	return e, err == nil
-}
-
-// readKey reads the key that follows a prefix.
-func readKey(text []byte, prefix string) (key journal.Key, rest []byte, ok bool) {
-	text, ok1 := bytes.CutPrefix(text, []byte(prefix+`{"kind":"`))
-	kind, text, ok2 := bytes.Cut(text, []byte(`","id":"`))
-	id, rest, ok3 := bytes.Cut(text, []byte(`"}`))
-	plain := !bytes.ContainsAny(kind, `"\`) && !bytes.ContainsAny(id, `"\`)
-	return journal.Key{Kind: journal.RecordKind(kind), ID: string(id)}, rest, ok1 && ok2 && ok3 && plain
 }
