@@ -89,7 +89,7 @@ fuzz: ## fuzz whatever parses, and the server with random messages, FUZZTIME (50
 		done; done
 
 ALL_BACKENDS = contractapi,iam,rgw,versitygw
-ONE_BACKEND = $(if $(filter command,$(origin BACKEND)),-backend $(BACKEND),-backend $(ALL_BACKENDS) -out test/bench)
+ONE_BACKEND = $(if $(filter command,$(origin BACKEND)),-backend $(BACKEND),-backend $(ALL_BACKENDS) -out test/bench -within 2m)
 
 .PHONY: bench
 bench: build ## measure the driver beside the fewest calls and its own, in a cluster too with KUBECONFIG_FILE=...; writes test/bench/RESULTS.md and .json, or prints with BACKEND=..., beside another driver with AGAINST=file
@@ -108,6 +108,10 @@ OBJECTS ?= 2000
 .PHONY: bench-empty
 bench-empty: build ## measure the deletion of a full bucket beside a bare loop, with OBJECTS (2000) of 3 versions
 	@$(GO) run ./test/bench/empty -objects $(OBJECTS)
+
+.PHONY: bench-fair
+bench-fair: build ## measure the calls of other tenants while one has 5,000 claims at a service that takes 10 s for each call
+	@$(GO) run ./test/bench/fair
 
 .PHONY: generate
 generate: ## write all that is generated, without a network

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -96,11 +97,11 @@ func ask(command admin.Command) *cobra.Command {
 	}
 	c.RunE = onConfig(&file, func(c *cobra.Command, configuration *config.Config) error {
 		log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(c.ErrOrStderr())))
-		answer, err := driver.Ask(klog.NewContext(c.Context(), log), configuration, command, r)
-		if err != nil {
-			return err
+		p := &printer{command: command, output: output, stdout: bufio.NewWriter(c.OutOrStdout()), stderr: c.ErrOrStderr(), told: time.Now()}
+		if err := driver.Ask(klog.NewContext(c.Context(), log), configuration, command, r, p.take); err != nil {
+			return errors.Join(p.stdout.Flush(), err)
 		}
-		return show(answer, command, output, c.OutOrStdout())
+		return p.end()
 	})
 	c.PreRunE = func(*cobra.Command, []string) error {
 		switch {
@@ -122,41 +123,91 @@ func ask(command admin.Command) *cobra.Command {
 // formats are what a report is printed in.
 var formats = []string{"table", "json", "yaml"}
 
-// show prints a report, and returns what the command ends with.
-func show(answer json.RawMessage, command admin.Command, output string, stdout io.Writer) error {
-	var report admin.Report[json.RawMessage]
-	err := json.Unmarshal(answer, &report)
-	var text []byte
-	switch {
-	case err != nil:
-		return fmt.Errorf("the driver's answer cannot be understood; use the command of its own version: %w", err)
-	case output == "yaml":
-		text, err = yaml.JSONToYAML(answer)
-	case output == "json":
-		text, err = json.MarshalIndent(answer, "", "  ")
-		text = append(text, '\n')
-	default:
-		text, err = tableOf(answer, command, time.Now())
-		if len(report.Items) == 0 && len(report.Faults) > 0 {
-			text = nil // it is not known that there is none
-		}
+// printer prints an answer: JSON as it comes, and the rest at its end.
+type printer struct {
+	command admin.Command
+	output  string
+	stdout  *bufio.Writer
+	stderr  io.Writer
+	told    time.Time // when progress was last told
+
+	report  admin.Report[json.RawMessage] // without its items, if they are printed
+	printed int
+	unfixed bool // audit has found something that is still there
+	err     error
+}
+
+// progressEvery is how often progress is told.
+const progressEvery = 2 * time.Second
+
+// take takes a part of the answer.
+func (p *printer) take(l admin.Line) {
+	p.report.Faults = append(p.report.Faults, l.Faults...)
+	if l.Of > 0 && time.Since(p.told) >= progressEvery {
+		p.told = time.Now()
+		_, _ = fmt.Fprintf(p.stderr, "%s: %d of %d contracts\n", p.command, l.Done, l.Of)
+		p.err = errors.Join(p.err, p.stdout.Flush())
 	}
+	if l.Item == nil {
+		return
+	}
+	if p.command == admin.Audit {
+		var o admin.Orphan
+		p.unfixed = p.unfixed || json.Unmarshal(l.Item, &o) != nil || !o.Fixed
+	}
+	if p.output != "json" {
+		p.report.Items = append(p.report.Items, l.Item)
+		return
+	}
+	separator := ",\n    "
+	if p.printed == 0 {
+		separator = "{\n  \"items\": [\n    "
+	}
+	p.print(separator, l.Item, "    ")
+	p.printed++
+}
+
+// print writes JSON behind a prefix, with each further line indented.
+func (p *printer) print(prefix string, v any, indent string) {
+	text, err := json.MarshalIndent(v, indent, "  ")
 	if err == nil {
-		_, err = stdout.Write(text)
+		_, err = p.stdout.WriteString(prefix + string(text))
 	}
-	if err != nil {
+	p.err = errors.Join(p.err, err)
+}
+
+// end prints what is left, and returns what the command ends with.
+func (p *printer) end() error {
+	switch {
+	case p.output == "json" && p.printed > 0:
+		_, _ = p.stdout.WriteString("\n  ]")
+		if len(p.report.Faults) > 0 {
+			p.print(",\n  \"faults\": ", p.report.Faults, "  ")
+		}
+		_, _ = p.stdout.WriteString("\n}\n")
+	case len(p.report.Items) == 0 && len(p.report.Faults) > 0 && p.output == "table": // it is not known that there is none
+	default:
+		if p.report.Items == nil {
+			p.report.Items = []json.RawMessage{}
+		}
+		text, err := json.MarshalIndent(p.report, "", "  ")
+		text = append(text, '\n')
+		if err == nil && p.output == "yaml" {
+			text, err = yaml.JSONToYAML(text)
+		} else if err == nil && p.output == "table" {
+			text, err = tableOf(text, p.command, time.Now())
+		}
+		_, _ = p.stdout.Write(text)
+		p.err = errors.Join(p.err, err)
+	}
+	if err := errors.Join(p.err, p.stdout.Flush()); err != nil {
 		return err
 	}
-	if len(report.Faults) > 0 {
-		return errors.New("not all could be done:\n  " + strings.Join(report.Faults, "\n  "))
+	if len(p.report.Faults) > 0 {
+		return errors.New("not all could be done:\n  " + strings.Join(p.report.Faults, "\n  "))
 	}
-	if command == admin.Audit {
-		for _, item := range report.Items {
-			var o admin.Orphan
-			if err := json.Unmarshal(item, &o); err != nil || !o.Fixed {
-				return exit{exitFindings, errors.New("")}
-			}
-		}
+	if p.unfixed {
+		return exit{exitFindings, errors.New("")}
 	}
 	return nil
 }

@@ -12,10 +12,11 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/kubernetes-csi/csi-lib-utils/connection"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -80,11 +81,17 @@ func checkDriver(ctx context.Context, endpoint string, stdout io.Writer) error {
 	} else if err == nil {
 		_ = first.Close()
 	}
-	conn, err := connection.Connect(ctx, endpoint, nil)
+	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return fmt.Errorf("no driver answers at %s; see whether one runs with this --endpoint", endpoint)
+		return err
 	}
 	defer func() { _ = conn.Close() }()
+	conn.Connect()
+	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
+		if !conn.WaitForStateChange(ctx, state) {
+			return fmt.Errorf("no driver answers at %s; see whether one runs with this --endpoint", endpoint)
+		}
+	}
 	name, err := whoIsIt(ctx, conn)
 	if err != nil {
 		return fmt.Errorf("the driver at %s does not say who it is: %s", endpoint, status.Convert(err).Message())

@@ -78,7 +78,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // serve is the command that serves, also as the program itself.
 func serve(use string) *cobra.Command {
-	o := driver.Options{Version: version(), Versions: []driver.Version{driver.V1alpha1, driver.V1alpha2}, Grace: 10 * time.Second}
+	o := driver.Options{
+		Version: version(), Versions: []driver.Version{driver.V1alpha1, driver.V1alpha2}, Grace: 10 * time.Second,
+		Started: func(string) { go debug.FreeOSMemory() }, // much of what a start takes is of no further use
+	}
 	mode := fileMode(0o660)
 	var validate bool
 	var verbosity int

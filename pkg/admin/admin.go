@@ -72,45 +72,57 @@ type Request struct {
 	OlderThan time.Duration `json:"olderThan,omitempty"`
 }
 
-// Report is an answer. Faults are what could not be done or looked at, one a
-// line; the items are then not all there is.
+// Line is a part of an answer, which is told as it is found.
+type Line struct {
+	// Item is one of what was asked for, in JSON; nil if the line is about something else.
+	Item json.RawMessage `json:"item,omitempty"`
+	// Faults are what could not be done or looked at; the items are then not all
+	// there is.
+	Faults []string `json:"faults,omitempty"`
+	// Done is how many contracts were looked at, of so many; 0 of 0 tells nothing.
+	Done int `json:"done,omitempty"`
+	Of   int `json:"of,omitempty"`
+}
+
+// Report is a whole answer.
 type Report[T any] struct {
 	Items  []T      `json:"items"`
 	Faults []string `json:"faults,omitempty"`
 }
 
-func (r *Report[T]) add(item T) { r.Items = append(r.Items, item) }
+// answer is where a command tells what it finds.
+type answer func(Line)
 
-func (r *Report[T]) fault(err error) {
+func (tell answer) add(item any) {
+	text, err := json.Marshal(item)
+	tell.fault(err)
+	tell(Line{Item: text})
+}
+
+func (tell answer) fault(err error) {
 	if err != nil {
-		r.Faults = append(r.Faults, strings.Split(err.Error(), "\n")...)
+		tell(Line{Faults: strings.Split(err.Error(), "\n")})
 	}
 }
 
-// Do answers a command with a report in JSON.
-func (a *Admin) Do(ctx context.Context, c Command, r Request) (json.RawMessage, error) {
-	var report any
-	var err error
+// Do does a command. It tells what it finds, and an error only if there is
+// nothing to be found.
+func (a *Admin) Do(ctx context.Context, c Command, r Request, tell func(Line)) error {
 	switch c {
 	case Contracts:
-		report, err = a.contracts(ctx, r)
+		return a.contracts(ctx, r, tell)
 	case Buckets:
-		report, err = a.buckets(ctx, r)
+		return a.buckets(ctx, r, tell)
 	case Keys:
-		report, err = a.keys(ctx, r)
+		return a.keys(ctx, r, tell)
 	case Audit:
-		report, err = a.audit(ctx, r)
+		return a.audit(ctx, r, tell)
 	case Rotate:
-		report, err = a.rotate(ctx, r)
+		return a.rotate(ctx, r, tell)
 	case Revoke:
-		report, err = a.revoke(ctx, r)
-	default:
-		err = fault.New(fault.InvalidArgument, "there is no command %q", c)
+		return a.revoke(ctx, r, tell)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(report)
+	return fault.New(fault.InvalidArgument, "there is no command %q", c)
 }
 
 // under is what the journal knows under one contract.
@@ -223,13 +235,13 @@ type Count struct {
 	Objects *int64 `json:"objects,omitempty"`
 }
 
-func (a *Admin) contracts(ctx context.Context, r Request) (*Report[Contract], error) {
+func (a *Admin) contracts(ctx context.Context, r Request, tell answer) error {
 	index, err := a.index(ctx, r)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	report := &Report[Contract]{Items: []Contract{}}
-	for _, u := range index {
+	for i, u := range index {
+		tell(Line{Done: i, Of: len(index)})
 		c := Contract{ID: u.id.String(), Terms: "none", Buckets: len(u.buckets), Keys: len(u.accounts), State: "Unsigned"}
 		terms, ok := a.Config().Terms(u.id.Contract)
 		if ok && terms.Backend == u.id.Backend {
@@ -244,17 +256,17 @@ func (a *Admin) contracts(ctx context.Context, r Request) (*Report[Contract], er
 		case err == nil:
 			c.State, c.Message, c.Differing = string(have.State), have.Message, differing
 			usage, err := a.Provisioner.Usage(ctx, u.id)
-			report.fault(err)
+			tell.fault(err)
 			c.Used = Count(usage)
 		case fault.Is(err, fault.NotFound) && u.recorded:
 			c.State, c.Message = "Gone", "it is in the journal, and not at the service"
 		case !fault.Is(err, fault.NotFound):
 			c.State = "Unknown"
-			report.fault(err)
+			tell.fault(err)
 		}
-		report.add(c)
+		tell.add(c)
 	}
-	return report, nil
+	return nil
 }
 
 // Bucket is a bucket of the journal.
@@ -274,15 +286,15 @@ type Bucket struct {
 	Quota Count `json:"quota,omitzero"`
 }
 
-func (a *Admin) buckets(ctx context.Context, r Request) (*Report[Bucket], error) {
+func (a *Admin) buckets(ctx context.Context, r Request, tell answer) error {
 	index, err := a.index(ctx, r)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	report := &Report[Bucket]{Items: []Bucket{}}
-	for _, u := range index {
+	for i, u := range index {
+		tell(Line{Done: i, Of: len(index)})
 		uses, err := a.uses(ctx, u)
-		report.fault(err)
+		tell.fault(err)
 		for _, id := range u.buckets {
 			record, err := a.Journal.Bucket(ctx, id)
 			if fault.Is(err, fault.NotFound) {
@@ -290,8 +302,8 @@ func (a *Admin) buckets(ctx context.Context, r Request) (*Report[Bucket], error)
 			}
 			accounts, accountsErr := a.Journal.AccountsOn(ctx, id)
 			if err != nil || accountsErr != nil {
-				report.fault(err)
-				report.fault(accountsErr)
+				tell.fault(err)
+				tell.fault(accountsErr)
 				continue
 			}
 			b := Bucket{ID: id.String(), Contract: id.ContractID.String(), Region: record.Endpoint.Region, Origin: "made", Accesses: []string{}, CreatedAt: record.CreatedAt}
@@ -308,10 +320,10 @@ func (a *Admin) buckets(ctx context.Context, r Request) (*Report[Bucket], error)
 			for _, account := range accounts {
 				b.Accesses = append(b.Accesses, account.ID.String())
 			}
-			report.add(b)
+			tell.add(b)
 		}
 	}
-	return report, nil
+	return nil
 }
 
 // uses are what the buckets of a contract hold, by name.
@@ -367,18 +379,18 @@ type Rotation struct {
 	EndsAt time.Time `json:"endsAt,omitzero"`
 }
 
-func (a *Admin) keys(ctx context.Context, r Request) (*Report[Key], error) {
+func (a *Admin) keys(ctx context.Context, r Request, tell answer) error {
 	index, err := a.index(ctx, r)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	report := &Report[Key]{Items: []Key{}}
-	for _, u := range index {
+	for i, u := range index {
+		tell(Line{Done: i, Of: len(index)})
 		if len(u.accounts) == 0 {
 			continue
 		}
 		listed, listErr := a.Provisioner.Keys(ctx, u.id)
-		report.fault(listErr)
+		tell.fault(listErr)
 		atService := make(map[string]contract.KeyInfo, len(listed))
 		for _, k := range listed {
 			atService[k.AccessKeyID] = k
@@ -387,7 +399,7 @@ func (a *Admin) keys(ctx context.Context, r Request) (*Report[Key], error) {
 			record, err := a.Journal.Account(ctx, id)
 			if err != nil {
 				if !fault.Is(err, fault.NotFound) {
-					report.fault(err)
+					tell.fault(err)
 				}
 				continue
 			}
@@ -405,10 +417,10 @@ func (a *Admin) keys(ctx context.Context, r Request) (*Report[Key], error) {
 				k.State = "Active"
 			}
 			k.LastUsed = have.LastUsed
-			report.add(k)
+			tell.add(k)
 		}
 	}
-	return report, nil
+	return nil
 }
 
 // keyOf is a key as far as the journal tells: its State is "" if that is the
@@ -448,60 +460,60 @@ type Orphan struct {
 	Fixed       bool   `json:"fixed"`
 }
 
-func (a *Admin) audit(ctx context.Context, r Request) (*Report[Orphan], error) {
+func (a *Admin) audit(ctx context.Context, r Request, tell answer) error {
 	index, err := a.index(ctx, r)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	report := &Report[Orphan]{Items: []Orphan{}}
-	for _, u := range index {
+	for i, u := range index {
+		tell(Line{Done: i, Of: len(index)})
 		found, err := a.Provisioner.AuditContract(ctx, u.id, provisioner.Audit{Fix: r.Fix, Grace: r.Grace, Buckets: u.buckets, Accounts: u.accounts})
-		report.fault(err)
+		tell.fault(err)
 		slices.SortFunc(found, func(x, y provisioner.Orphan) int {
 			return strings.Compare(string(x.Kind)+x.ID+x.AccessKeyID, string(y.Kind)+y.ID+y.AccessKeyID)
 		})
 		for _, o := range found {
-			report.add(Orphan{Kind: string(o.Kind), ID: o.ID, AccessKeyID: o.AccessKeyID, Text: o.Text, Fixed: o.Fixed})
+			tell.add(Orphan{Kind: string(o.Kind), ID: o.ID, AccessKeyID: o.AccessKeyID, Text: o.Text, Fixed: o.Fixed})
 		}
 	}
-	return report, nil
+	return nil
 }
 
-func (a *Admin) rotate(ctx context.Context, r Request) (*Report[Key], error) {
+func (a *Admin) rotate(ctx context.Context, r Request, tell answer) error {
 	if (r.Access == "") == (r.OlderThan <= 0) || r.Delivered && r.Access == "" {
-		return nil, fault.New(fault.InvalidArgument, "say which keys are rotated: that of one access, or all of an age")
+		return fault.New(fault.InvalidArgument, "say which keys are rotated: that of one access, or all of an age")
 	}
 	if r.Access != "" {
 		id, err := cosi.ParseAccountID(r.Access)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		r.Contract = id.ContractID.String()
 	}
 	index, err := a.index(ctx, r)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	report := &Report[Key]{Items: []Key{}}
 	seen := false
-	for _, u := range index {
+	for i, u := range index {
+		tell(Line{Done: i, Of: len(index)})
 		for _, id := range u.accounts {
 			if r.Access != "" && r.Access != id.String() {
 				continue
 			}
 			seen = true
-			report.fault(a.rotateOne(ctx, id, r, report))
+			tell.fault(a.rotateOne(ctx, id, r, tell))
 		}
 	}
 	if !seen && r.Access != "" {
-		return nil, fault.New(fault.NotFound, "access %s is not in the journal; the command keys lists them", r.Access)
+		return fault.New(fault.NotFound, "access %s is not in the journal; the command keys lists them", r.Access)
 	}
-	return report, nil
+	return nil
 }
 
 // rotateOne rotates the key that was asked for, or one that is old enough; of
 // those it leaves out one whose new key waits to be delivered.
-func (a *Admin) rotateOne(ctx context.Context, id cosi.AccountID, r Request, report *Report[Key]) error {
+func (a *Admin) rotateOne(ctx context.Context, id cosi.AccountID, r Request, tell answer) error {
 	do := func() error { return a.Provisioner.RotateAccess(ctx, id, r.Grace) }
 	if r.Delivered {
 		do = func() error { return a.Provisioner.Delivered(ctx, id) }
@@ -520,33 +532,32 @@ func (a *Admin) rotateOne(ctx context.Context, id cosi.AccountID, r Request, rep
 	if err := do(); err != nil {
 		return err
 	}
-	return a.changed(ctx, id, report)
+	return a.changed(ctx, id, tell)
 }
 
 // changed reports a key that was changed.
-func (a *Admin) changed(ctx context.Context, id cosi.AccountID, report *Report[Key]) error {
+func (a *Admin) changed(ctx context.Context, id cosi.AccountID, tell answer) error {
 	record, err := a.Journal.Account(ctx, id)
 	if err != nil {
 		return fmt.Errorf("access %s was changed and cannot be read: %w", id, err)
 	}
 	k := keyOf(record)
 	k.State = cmp.Or(k.State, "Active")
-	report.add(k)
+	tell.add(k)
 	return nil
 }
 
-func (a *Admin) revoke(ctx context.Context, r Request) (*Report[Key], error) {
+func (a *Admin) revoke(ctx context.Context, r Request, tell answer) error {
 	id, err := cosi.ParseAccountID(r.Access)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	do := a.Provisioner.CutAccess
 	if r.Lift {
 		do = a.Provisioner.LiftAccess
 	}
 	if err := do(ctx, id); err != nil {
-		return nil, err
+		return err
 	}
-	report := &Report[Key]{}
-	return report, a.changed(ctx, id, report)
+	return a.changed(ctx, id, tell)
 }

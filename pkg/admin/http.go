@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -19,10 +18,13 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 )
 
-// problem is the answer to a command that was refused.
-type problem struct {
-	Kind  fault.Kind `json:"kind"`
-	Error string     `json:"error"`
+// sent is how a line of an answer goes over the socket. The last one has End, or
+// the error that the command was refused with.
+type sent struct {
+	Line
+	End   bool       `json:"end,omitempty"`
+	Kind  fault.Kind `json:"kind,omitempty"`
+	Error string     `json:"error,omitempty"`
 }
 
 // maxRequest bounds a request; each is a few short fields.
@@ -62,31 +64,35 @@ func (a *Admin) answer(w http.ResponseWriter, r *http.Request) {
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
 	decoder.DisallowUnknownFields()
 	command := Command(r.URL.Path[1:])
-	status, answer := http.StatusOK, json.RawMessage(nil)
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	out, encoder := http.NewResponseController(w), json.NewEncoder(w)
 	err := decoder.Decode(&request)
 	if err != nil {
 		err = fault.New(fault.InvalidArgument, "the request cannot be understood; use the command of the driver's own version")
 	} else {
-		answer, err = a.Do(r.Context(), command, request)
+		err = a.Do(r.Context(), command, request, func(l Line) {
+			_ = encoder.Encode(sent{Line: l}) // whoever asked may be gone, and with them the context
+			if l.Of > 0 {
+				_ = out.Flush()
+			}
+		})
 	}
+	last := sent{End: err == nil}
 	if err != nil {
-		status = http.StatusConflict
-		answer, _ = json.Marshal(problem{fault.KindOf(err), err.Error()})
+		last.Kind, last.Error = fault.KindOf(err), err.Error()
 	}
 	klog.FromContext(r.Context()).Info("Answered a command", "command", command, "contract", request.Contract, "fix", request.Fix, "access", request.Access, "lift", request.Lift, "err", err)
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(answer)
+	_ = encoder.Encode(last)
 }
 
 // ErrNobody is the error of Call if no driver listens at the socket.
 var ErrNobody = errors.New("no driver listens there")
 
-// Call asks the driver that listens at a socket.
-func Call(ctx context.Context, socket string, c Command, r Request) (json.RawMessage, error) {
+// Call is [Admin.Do] of the driver that listens at a socket.
+func Call(ctx context.Context, socket string, c Command, r Request, tell func(Line)) error {
 	body, err := json.Marshal(r)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -96,29 +102,34 @@ func Call(ctx context.Context, socket string, c Command, r Request) (json.RawMes
 	}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://driver/"+string(c), bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	resp, err := client.Do(req)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, ErrNobody
+		return ErrNobody
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("the driver's socket %s: permission denied; run the command as the driver's user", socket)
+		return fmt.Errorf("the driver's socket %s: permission denied; run the command as the driver's user", socket)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the driver at %s does not answer: %w", socket, errors.Unwrap(err))
+		return fmt.Errorf("the driver at %s does not answer: %w", socket, errors.Unwrap(err))
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, fmt.Errorf("the driver at %s does not answer: %w", socket, err)
-	}
 	if resp.StatusCode != http.StatusOK {
-		var p problem
-		if json.Unmarshal(answer, &p) != nil || p.Error == "" {
-			return nil, fmt.Errorf("what listens at %s is no driver of this version (HTTP %d)", socket, resp.StatusCode)
-		}
-		return nil, fault.New(p.Kind, "%s", p.Error)
+		return fmt.Errorf("what listens at %s is no driver of this version (HTTP %d)", socket, resp.StatusCode)
 	}
-	return answer, nil
+	decoder := json.NewDecoder(resp.Body)
+	decoder.DisallowUnknownFields()
+	for {
+		var l sent
+		switch err := decoder.Decode(&l); {
+		case err != nil:
+			return fmt.Errorf("the driver at %s has not answered to the end, or has another version than this command: %w", socket, err)
+		case l.Error != "":
+			return fault.New(l.Kind, "%s", l.Error)
+		case l.End:
+			return nil
+		}
+		tell(l.Line)
+	}
 }

@@ -3,9 +3,7 @@ package bucket
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -25,6 +23,9 @@ import (
 // deleters are how many batches are deleted at once: enough to hide the
 // listing and the way to the service, and no flood.
 const deleters = 4
+
+// maxKeys is what S3 lists and deletes at a time.
+const maxKeys = 1000
 
 // Empty deletes everything that a bucket holds: all versions of its objects,
 // delete markers and unfinished uploads. Before that it takes away the access to
@@ -69,76 +70,71 @@ func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-min(most, time.Until(deadline)/3)))
 }
 
-// deleteVersions lists ahead of those that delete. All versions of an object are
-// one deleter's: versitygw confuses them when two requests delete some at once.
-// A service that looks for the place where the next page begins (versitygw too)
+// deleteVersions deletes page by page, and lists ahead of that. All versions of an
+// object are one deleter's: versitygw confuses them when two requests delete some at
+// once. A service that looks for the place where the next page begins (versitygw too)
 // may pass over what comes after something that is gone, or list what is just
 // going, so one pass need not find all, nor delete all that it finds: left is
 // about something that it did not. New work is begun while ctx lives, and
 // finished while whole does.
 func (e *Engine) deleteVersions(ctx, whole context.Context, name string, deleted *atomic.Int64) (left, err error) {
 	work, ctx := errgroup.WithContext(ctx)
-	remains := make([]error, deleters)
+	work.SetLimit(deleters)
+	var remains atomic.Pointer[error]
 	size := e.batchSize()
-	queues := make([]chan types.ObjectIdentifier, deleters)
-	for i := range queues {
-		queues[i] = make(chan types.ObjectIdentifier, size)
-		work.Go(func() error {
-			batch := make([]types.ObjectIdentifier, 0, size)
-			flush := func() error {
-				left, err := e.deleteBatch(ctx, whole, name, batch, deleted)
-				if left != nil {
-					remains[i] = left
-				}
-				batch = batch[:0]
+	remove := func(objects []types.ObjectIdentifier) error {
+		for batch := range slices.Chunk(objects, size) {
+			left, err := e.deleteBatch(ctx, whole, name, batch, deleted)
+			if left != nil {
+				remains.Store(&left)
+			}
+			if err != nil {
 				return err
 			}
-			for object := range queues[i] {
-				if batch = append(batch, object); len(batch) == size {
-					if err := flush(); err != nil {
-						return err
-					}
+		}
+		return nil
+	}
+	var open []types.ObjectIdentifier // of the object that the next page goes on with
+	listErr := transport.Pages(ctx, func(ctx context.Context, token string) (string, bool, error) {
+		key, version, _ := strings.Cut(token, "\x00")
+		page, err := e.s3.ListObjectVersions(ctx, &s3.ListObjectVersionsInput{Bucket: &name, KeyMarker: optional(key), VersionIdMarker: optional(version)})
+		if err != nil {
+			return "", false, classify(err, "ListObjectVersions")
+		}
+		objects := open
+		for _, v := range page.Versions {
+			objects = append(objects, types.ObjectIdentifier{Key: v.Key, VersionId: v.VersionId})
+		}
+		for _, m := range page.DeleteMarkers {
+			objects = append(objects, types.ObjectIdentifier{Key: m.Key, VersionId: m.VersionId})
+		}
+		open = nil
+		if aws.ToBool(page.IsTruncated) {
+			goesOn := func(o types.ObjectIdentifier) bool { return aws.ToString(o.Key) == aws.ToString(page.NextKeyMarker) }
+			for _, o := range objects {
+				if goesOn(o) {
+					open = append(open, o)
 				}
 			}
-			return flush()
-		})
-	}
-	work.Go(func() error {
-		defer func() {
-			for _, q := range queues {
-				close(q)
-			}
-		}()
-		seed := maphash.MakeSeed()
-		enqueue := func(key, version *string) error {
-			select {
-			case queues[maphash.String(seed, aws.ToString(key))%deleters] <- types.ObjectIdentifier{Key: key, VersionId: version}:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+			objects = slices.DeleteFunc(objects, goesOn)
 		}
-		return transport.Pages(ctx, func(ctx context.Context, token string) (string, bool, error) {
-			key, version, _ := strings.Cut(token, "\x00")
-			page, err := e.s3.ListObjectVersions(ctx, &s3.ListObjectVersionsInput{Bucket: &name, KeyMarker: optional(key), VersionIdMarker: optional(version)})
-			if err != nil {
-				return "", false, classify(err, "ListObjectVersions")
-			}
-			for _, v := range page.Versions {
-				err = errors.Join(err, enqueue(v.Key, v.VersionId))
-			}
-			for _, m := range page.DeleteMarkers {
-				err = errors.Join(err, enqueue(m.Key, m.VersionId))
-			}
-			if err != nil {
-				return "", false, ctx.Err()
-			}
-			next := aws.ToString(page.NextKeyMarker) + "\x00" + aws.ToString(page.NextVersionIdMarker)
-			return next, aws.ToBool(page.IsTruncated), nil
-		})
+		if len(open) >= maxKeys { // an object with as many versions as there are in a page
+			err, open = remove(open), nil
+		}
+		if len(objects) > 0 {
+			work.Go(func() error { return remove(objects) })
+		}
+		next := aws.ToString(page.NextKeyMarker) + "\x00" + aws.ToString(page.NextVersionIdMarker)
+		return next, aws.ToBool(page.IsTruncated), cmp.Or(err, ctx.Err())
 	})
-	err = work.Wait()
-	return cmp.Or(remains...), err
+	err = cmp.Or(work.Wait(), listErr)
+	if err == nil {
+		err = remove(open)
+	}
+	if p := remains.Load(); p != nil {
+		left = *p
+	}
+	return left, err
 }
 
 // deleteBatch deletes up to a thousand versions and counts those that are gone.
@@ -219,8 +215,7 @@ func (e *Engine) abortUploads(ctx, whole context.Context, name string, aborted *
 // time for. A deleter that finds no time left ends the work of all, so with more a call
 // could end before one of them has deleted anything.
 func (e *Engine) batchSize() int {
-	const most = 1000 // API reference, DeleteObjects
-	return max(1, min(most, int(min(most, e.deletions.Limit()/2/deleters))))
+	return max(1, min(maxKeys, int(min(maxKeys, e.deletions.Limit()/2/deleters))))
 }
 
 // pace waits until so many may be deleted. That the wait would outlast the call

@@ -6,7 +6,6 @@ package driver
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -231,25 +230,25 @@ func listenAdmin(ctx context.Context, socket string) (net.Listener, error) {
 // Ask answers a command: through the driver that runs, if one listens at the
 // configuration's adminSocket, and by itself otherwise. For that the journal
 // has to be free, or in a cluster.
-func Ask(ctx context.Context, c *config.Config, command admin.Command, r admin.Request) (_ json.RawMessage, err error) {
+func Ask(ctx context.Context, c *config.Config, command admin.Command, r admin.Request, tell func(admin.Line)) (err error) {
 	if c.Driver.AdminSocket != "" {
-		answer, err := admin.Call(ctx, c.Driver.AdminSocket, command, r)
+		err := admin.Call(ctx, c.Driver.AdminSocket, command, r, tell)
 		if !errors.Is(err, admin.ErrNobody) {
-			return answer, err
+			return err
 		}
 	}
 	if file := c.Journal.File; file != "" {
 		if _, err := os.Stat(file); err != nil { // a command begins none
-			return nil, fmt.Errorf("there is no journal to ask about (%w); see journal.file of the configuration, and whether the driver has run with it", err)
+			return fmt.Errorf("there is no journal to ask about (%w); see journal.file of the configuration, and whether the driver has run with it", err)
 		}
 	}
 	current := newLive(c)
 	in, err := open(ctx, c, current, metrics.New(), "", func() {})
 	if err != nil {
-		return nil, fmt.Errorf("%w; a driver that runs answers commands at driver.adminSocket (%s), and none listens there", err, cmp.Or(c.Driver.AdminSocket, "which is not set"))
+		return fmt.Errorf("%w; a driver that runs answers commands at driver.adminSocket (%s), and none listens there", err, cmp.Or(c.Driver.AdminSocket, "which is not set"))
 	}
 	defer func() { err = errors.Join(err, in.close()) }()
-	return (&admin.Admin{Provisioner: in.provisioner, Journal: in.records, Config: current.all}).Do(ctx, command, r)
+	return (&admin.Admin{Provisioner: in.provisioner, Journal: in.records, Config: current.all}).Do(ctx, command, r, tell)
 }
 
 // inside is what a driver and a command have in common.

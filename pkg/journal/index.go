@@ -2,7 +2,6 @@ package journal
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -16,16 +15,16 @@ import (
 // found by its key and by what it hangs on, and counted. It can be used by
 // several goroutines at once.
 type Index struct {
-	mu         sync.RWMutex
-	entries    map[Key]Entry
-	dependents map[Key]*dependents
-	counts     map[scope]int
+	mu     sync.RWMutex
+	nodes  map[Key]*node
+	counts map[scope]int
 }
 
-// dependents are the keys of the entries that hang on one, in order.
-type dependents struct {
-	on   Key
-	keys []Key
+// node is an entry, or what others hang on and is not there.
+type node struct {
+	Entry
+	there      bool
+	dependents []*node // by their keys
 }
 
 // scope is what is counted: the entries of a kind, of one contract or, if that
@@ -37,7 +36,7 @@ type scope struct {
 
 // NewIndex returns an index without entries.
 func NewIndex() *Index {
-	return &Index{entries: map[Key]Entry{}, dependents: map[Key]*dependents{}, counts: map[scope]int{}}
+	return &Index{nodes: map[Key]*node{}, counts: map[scope]int{}}
 }
 
 // Get returns the entry of a key; NotFound if there is none, and its damage if
@@ -45,11 +44,11 @@ func NewIndex() *Index {
 func (x *Index) Get(key Key) (Entry, error) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	e, ok := x.entries[key]
-	if !ok {
-		return e, fault.New(fault.NotFound, "journal has no record %s", key)
+	n := x.nodes[key]
+	if n == nil || !n.there {
+		return Entry{}, fault.New(fault.NotFound, "journal has no record %s", key)
 	}
-	return e, e.Damage
+	return n.Entry, n.Damage
 }
 
 // Put takes an entry in place of any other with its key.
@@ -59,52 +58,73 @@ func (x *Index) Put(e Entry) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if old, ok := x.entries[e.Key]; ok && slices.Equal(old.Refs, e.Refs) {
-		e.Key, e.Refs = old.Key, old.Refs // whose text is in memory already
-	} else {
-		x.remove(old)
-		e.Refs = slices.Clone(e.Refs)
+	n := x.node(e.Key)
+	if !n.there || !slices.Equal(n.Refs, e.Refs) {
+		x.remove(n)
+		n = x.node(e.Key)
+		n.Refs = make([]Key, len(e.Refs))
 		for i, ref := range e.Refs {
-			d := x.dependents[ref]
-			if d == nil {
-				d = &dependents{on: cmp.Or(x.entries[ref].Key, ref)}
-				x.dependents[d.on] = d
-			}
-			e.Refs[i] = d.on
-			if at, found := slices.BinarySearchFunc(d.keys, e.Key, Key.compare); !found {
-				d.keys = slices.Insert(d.keys, at, e.Key)
+			on := x.node(ref)
+			n.Refs[i] = on.Key
+			if at, found := on.find(n); !found {
+				on.dependents = slices.Insert(on.dependents, at, n)
 			}
 		}
-		x.count(e.Key, 1)
+		n.there = true
+		x.count(n.Key, 1)
 	}
-	x.entries[e.Key] = e
+	e.Key, e.Refs = n.Key, n.Refs // whose text is in memory already
+	n.Entry = e
+}
+
+// node returns that of a key, which is made if there is none.
+func (x *Index) node(key Key) *node {
+	n := x.nodes[key]
+	if n == nil {
+		n = &node{Entry: Entry{Key: key}}
+		x.nodes[key] = n
+	}
+	return n
+}
+
+// find returns the place of another among the dependents.
+func (n *node) find(other *node) (at int, found bool) {
+	return slices.BinarySearchFunc(n.dependents, other, func(a, b *node) int { return a.Key.compare(b.Key) })
 }
 
 // Remove forgets the entry of a key, if there is one.
 func (x *Index) Remove(key Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.remove(x.entries[key])
+	if n := x.nodes[key]; n != nil {
+		x.remove(n)
+	}
 }
 
-func (x *Index) remove(e Entry) {
-	if e.Key == (Key{}) { // there was none
-		return
+func (x *Index) remove(n *node) {
+	if n.there {
+		x.count(n.Key, -1)
 	}
-	for _, ref := range e.Refs {
-		d := x.dependents[ref]
-		if d == nil { // ref stands twice in Refs
+	refs := n.Refs
+	n.there, n.Entry = false, Entry{Key: n.Key}
+	for _, ref := range refs {
+		on := x.nodes[ref]
+		if on == nil { // ref stands twice in Refs
 			continue
 		}
-		if at, found := slices.BinarySearchFunc(d.keys, e.Key, Key.compare); found {
-			d.keys = slices.Delete(d.keys, at, at+1)
+		if at, found := on.find(n); found {
+			on.dependents = slices.Delete(on.dependents, at, at+1)
 		}
-		if len(d.keys) == 0 {
-			delete(x.dependents, ref)
-		}
+		x.forget(on)
 	}
-	x.count(e.Key, -1)
-	delete(x.entries, e.Key)
+	x.forget(n)
+}
+
+// forget drops a node that is of no use.
+func (x *Index) forget(n *node) {
+	if !n.there && len(n.dependents) == 0 {
+		delete(x.nodes, n.Key)
+	}
 }
 
 func (x *Index) count(key Key, n int) {
@@ -127,48 +147,48 @@ func (x *Index) Count(kind RecordKind, contract string) int {
 func (x *Index) Dependents(key Key) []Entry {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	d := x.dependents[key]
-	if d == nil {
+	n := x.nodes[key]
+	if n == nil {
 		return nil
 	}
-	out := make([]Entry, len(d.keys))
-	for i, k := range d.keys {
-		out[i] = x.entries[k]
+	out := make([]Entry, len(n.dependents))
+	for i, d := range n.dependents {
+		out[i] = d.Entry
 	}
 	return out
 }
 
 // All returns every entry, in no order.
 func (x *Index) All() []Entry {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return slices.AppendSeq(make([]Entry, 0, len(x.entries)), maps.Values(x.entries))
+	var out []Entry
+	x.each(func(e Entry) { out = append(out, e) })
+	return out
 }
 
 // each calls do with every entry, in no order. It may not use the index.
 func (x *Index) each(do func(Entry)) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	for _, e := range x.entries {
-		do(e)
+	for _, n := range x.nodes {
+		if n.there {
+			do(n.Entry)
+		}
 	}
 }
 
 // Walk is [Journal.Walk]. It takes memory for limit places, however many entries
 // there are.
 func (x *Index) Walk(after Place, limit int) []Place {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
 	first := make([]Place, 0, limit+1)
-	for key := range x.entries {
-		p := PlaceOf(key)
-		if key.Kind == Identity || p.compare(after) <= 0 || len(first) == limit && p.compare(first[limit-1]) > 0 {
-			continue
+	x.each(func(e Entry) {
+		p := PlaceOf(e.Key)
+		if e.Key.Kind == Identity || p.compare(after) <= 0 || len(first) == limit && p.compare(first[limit-1]) > 0 {
+			return
 		}
 		at, _ := slices.BinarySearchFunc(first, p, Place.compare)
 		first = slices.Insert(first, at, p) // there is room for one more than the limit
 		first = first[:min(limit, len(first))]
-	}
+	})
 	return first
 }
 

@@ -39,7 +39,7 @@ type Rule struct {
 	// Fault is what a message says after the text that breaks the rule.
 	Fault string
 
-	compiled *regexp.Regexp
+	compiled func() *regexp.Regexp // when it is first asked
 }
 
 // Expression is the pattern as a regular expression that matches whole texts,
@@ -51,7 +51,7 @@ func (r Rule) broken(text string) bool {
 		_, ok := policy.ParseBlock(text)
 		return !ok
 	}
-	return r.compiled.MatchString(text) == r.Not
+	return r.compiled().MatchString(text) == r.Not
 }
 
 // faults are the texts of all that is wrong with a value.

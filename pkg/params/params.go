@@ -20,6 +20,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
@@ -366,7 +367,7 @@ func newTable[T any](rows []row[T]) table[T] {
 	for _, r := range rows {
 		for i := range r.Check.Rules {
 			rule := &r.Check.Rules[i]
-			rule.compiled = regexp.MustCompile(rule.Expression())
+			rule.compiled = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(rule.Expression()) })
 		}
 		t.named[r.Name] = r
 	}

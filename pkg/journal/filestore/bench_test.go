@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +25,15 @@ func BenchmarkManyRecords(b *testing.B) {
 	f := open(b, path)
 	many(b, journal.New(f), 10_000)
 	must(b, f.Close())
+	b.Run("open", func(b *testing.B) {
+		begun := cpu(b)
+		for b.Loop() {
+			f, err := filestore.Open(b.Context(), path, nil)
+			must(b, err)
+			must(b, f.Close())
+		}
+		b.ReportMetric(float64((cpu(b)-begun).Milliseconds())/float64(b.N), "cpu-ms/op")
+	})
 	for b.Loop() {
 		before := heap()
 		var rewrites atomic.Int32
@@ -81,6 +91,13 @@ func many(t testing.TB, j *journal.Journal, buckets int) {
 		})
 	}
 	group.Wait()
+}
+
+// cpu is the time that the processors have worked for this process.
+func cpu(t testing.TB) time.Duration {
+	var usage syscall.Rusage
+	must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 func heap() float64 {

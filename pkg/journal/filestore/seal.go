@@ -91,8 +91,7 @@ func (k keys) open(c change) (_ change, current bool, err error) {
 		if err != nil {
 			continue
 		}
-		var out change
-		err = json.Unmarshal(text, &out)
+		out, err := readChange(text)
 		return out, i == 0, err
 	}
 	if len(k) == 0 {

@@ -24,7 +24,7 @@ const (
 	// that asks for more is named to the caller, who comes back.
 	longestPause = 2 * time.Second
 	// pageSize is how many Secrets a page of a list has.
-	pageSize = 500
+	pageSize = 1500
 )
 
 // client makes the few calls there are on Secrets.

@@ -65,6 +65,15 @@ type record struct {
 	write         string // the writeAnnotation
 }
 
+// read reads the entry. Whoever saved it may have written it in another way.
+func (r *record) read(text []byte) (ok bool) {
+	if r.Entry, ok = journal.ReadEntry(text); ok && json.Valid(r.Value) {
+		return true
+	}
+	r.Entry = journal.Entry{}
+	return json.Unmarshal(text, &r.Entry) == nil
+}
+
 // secretOf writes an entry as a Secret.
 func secretOf(namespace, owner, write string, e journal.Entry) (*corev1.Secret, error) {
 	version := ""
@@ -101,7 +110,7 @@ func recordOf(owner string, s *corev1.Secret) (record, error) {
 		err = fmt.Errorf("its type is not %s or its label %s is not this driver's", secretType, kube.OwnerLabel)
 	case s.Annotations[ownerAnnotation] != owner:
 		err = fmt.Errorf("its annotation %s names another owner", ownerAnnotation)
-	case json.Unmarshal(s.Data[dataKey], &r.Entry) != nil:
+	case !r.read(s.Data[dataKey]):
 		err = fmt.Errorf("its %s cannot be understood", dataKey)
 	case nameOf(owner, r.Key) != s.Name:
 		err = fmt.Errorf("its %s is the record of something else", dataKey)

@@ -36,7 +36,7 @@ import (
 )
 
 // wanted is the driver's speed as a part of the bare loop's.
-const wanted = 0.9
+const wanted = 1.0
 
 const contractName = "bench"
 
@@ -177,7 +177,10 @@ func contractsOwn(ctx context.Context, service *harness.Contractd) (*s3.Client, 
 	}), nil
 }
 
-const writers = 16
+const (
+	writers      = 16
+	bareDeleters = 4
+)
 
 func fill(ctx context.Context, client *s3.Client, bucket string, o options) error {
 	work, ctx := errgroup.WithContext(ctx)
@@ -201,13 +204,27 @@ func fill(ctx context.Context, client *s3.Client, bucket string, o options) erro
 	return work.Wait()
 }
 
-// bareLoop is the least that anybody would write: list, delete, until nothing is
-// listed.
+// bareLoop is what a skilled hand would write: it lists, and deletes page by page
+// beside that, until nothing is listed.
 func bareLoop(ctx context.Context, client *s3.Client, bucket string) error {
-	for {
-		page, err := client.ListObjectVersions(ctx, &s3.ListObjectVersionsInput{Bucket: &bucket})
-		if err != nil {
+	for listed := -1; listed != 0; {
+		var err error
+		if listed, err = barePass(ctx, client, bucket); err != nil {
 			return err
+		}
+	}
+	_, err := client.DeleteBucket(ctx, &s3.DeleteBucketInput{Bucket: &bucket})
+	return err
+}
+
+func barePass(ctx context.Context, client *s3.Client, bucket string) (listed int, err error) {
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(bareDeleters)
+	in := &s3.ListObjectVersionsInput{Bucket: &bucket}
+	for {
+		page, err := client.ListObjectVersions(ctx, in)
+		if err != nil {
+			return 0, errors.Join(err, work.Wait())
 		}
 		var batch []types.ObjectIdentifier
 		for _, v := range page.Versions {
@@ -216,17 +233,15 @@ func bareLoop(ctx context.Context, client *s3.Client, bucket string) error {
 		for _, m := range page.DeleteMarkers {
 			batch = append(batch, types.ObjectIdentifier{Key: m.Key, VersionId: m.VersionId})
 		}
-		if len(batch) == 0 {
-			break
+		if listed += len(batch); len(batch) > 0 {
+			work.Go(func() error {
+				_, err := client.DeleteObjects(ctx, &s3.DeleteObjectsInput{Bucket: &bucket, Delete: &types.Delete{Objects: batch, Quiet: aws.Bool(true)}})
+				return err
+			})
 		}
-		out, err := client.DeleteObjects(ctx, &s3.DeleteObjectsInput{Bucket: &bucket, Delete: &types.Delete{Objects: batch, Quiet: aws.Bool(true)}})
-		if err == nil && len(out.Errors) > 0 {
-			err = fmt.Errorf("%d objects were not deleted", len(out.Errors))
+		if !aws.ToBool(page.IsTruncated) {
+			return listed, work.Wait()
 		}
-		if err != nil {
-			return err
-		}
+		in.KeyMarker, in.VersionIdMarker = page.NextKeyMarker, page.NextVersionIdMarker
 	}
-	_, err := client.DeleteBucket(ctx, &s3.DeleteBucketInput{Bucket: &bucket})
-	return err
 }

@@ -19,12 +19,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/filestore"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
 
@@ -35,6 +40,8 @@ const (
 	maxStart     = 500 * time.Millisecond
 	maxStartKube = 5 * time.Second
 	maxCallRatio = 1.10
+	maxStop      = 20 // ms
+	longSilence  = 10 * time.Second
 )
 
 const (
@@ -231,6 +238,40 @@ func adds(pid int, do func() error) (float64, error) {
 	return peak - before, err
 }
 
+// rewrites opens the journal of a driver that is stopped, and writes to it until it
+// has been rewritten some times. It returns by how much the longest call took more then
+// than otherwise, as the median of the times.
+func (w *world) rewrites(ctx context.Context) (time.Duration, error) {
+	var done atomic.Int32
+	store, err := filestore.Open(ctx, filepath.Join(w.dir, "journal.log"), func(operation string, _ error) {
+		if operation == "rewrite" {
+			done.Add(1)
+		}
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = store.Close() }()
+	records := journal.New(store)
+	filler := &journal.Bucket{ID: cosi.BucketID{ContractID: cosi.ContractID{Backend: "main", Contract: "filler"}, Bucket: "filler"}, Requested: params.Bucket{Policy: strings.Repeat("x", 20_000)}}
+	longest := func(until func() bool) (most time.Duration) {
+		for err == nil && !until() {
+			begun := time.Now()
+			err = records.SaveBucket(ctx, filler)
+			most = max(most, time.Since(begun))
+		}
+		return most
+	}
+	more := make([]time.Duration, 5)
+	for i := range more {
+		calls := 0
+		quiet := longest(func() bool { calls++; return calls > 300 })
+		more[i] = longest(func() bool { return done.Load() > int32(i) }) - quiet
+	}
+	slices.Sort(more)
+	return more[len(more)/2], errors.Join(err, records.Delete(ctx, filler))
+}
+
 // list runs a command beside the driver, and returns what it wrote as progress and
 // its memory in MiB.
 func (w *world) list(ctx context.Context, args ...string) (progress string, mib float64, err error) {
@@ -352,6 +393,9 @@ func run(ctx context.Context, out io.Writer, o options) error {
 		if err != nil {
 			return err
 		}
+		if told := strings.Count(progress, "\n"); told == 0 && time.Since(begun) > longSilence {
+			missed = append(missed, "progress of "+args[0])
+		}
 		row(fmt.Sprintf("%s -o json adds to the driver (%.1f s; the command has %.0f MiB, and told its progress %d times)", args[0], time.Since(begun).Seconds(), own, strings.Count(progress, "\n")), "%.0f MiB", added, maxAddedMiB)
 	}
 	if err := large.configure("onDemand:\n  backend: main\ndrift: {mode: report, interval: 1s, callsPerSecond: 10000}\n"); err != nil {
@@ -366,6 +410,16 @@ func run(ctx context.Context, out io.Writer, o options) error {
 		return err
 	}
 	row(fmt.Sprintf("a pass of drift adds to the driver (%.0f s)", time.Since(begun).Seconds()), "%.0f MiB", added, maxAddedMiB)
+	if o.kubeconfig == "" {
+		if err := large.driver.Stop(); err != nil {
+			return err
+		}
+		more, err := large.rewrites(ctx)
+		if err != nil {
+			return err
+		}
+		row("longest call while the journal is rewritten, more than otherwise", "%.0f ms", float64(more.Milliseconds()), maxStop)
+	}
 	if len(missed) > 0 {
 		return errors.New("missed: " + strings.Join(missed, "; "))
 	}
