@@ -266,7 +266,7 @@ func (n *node) controlPlane(ctx context.Context) error {
 	n.launch("kube-apiserver", "--etcd-servers", "http://127.0.0.1:2379", "--advertise-address", address, "--cert-dir", n.path("certs"),
 		"--token-auth-file", n.path("tokens.csv"), "--authorization-mode", "Node,RBAC",
 		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", n.path("sa.key"), "--service-account-signing-key-file", n.path("sa.key"),
-		"--service-cluster-ip-range", "10.0.0.0/24", "--profiling=false", "--v", "1")
+		"--service-cluster-ip-range", "10.0.0.0/24", "--kubelet-preferred-address-types", "InternalIP", "--profiling=false", "--v", "1")
 	if err := n.until(ctx, func() error {
 		out, err := n.kubectl(ctx, "get", "--raw", "/readyz")
 		if err != nil {

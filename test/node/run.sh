@@ -34,7 +34,7 @@ go build -trimpath -ldflags "-s -w" -o "$bin/path/helm" helm.sh/helm/v3/cmd/helm
 go build -trimpath -o "$bin/app" ./app
 go build -trimpath -o "$bin/scenarios" .
 (cd ../e2e && go build -trimpath -o "$bin/cosi" ./cosi)
-bash images.sh "$bin"
+[ -n "${KEEP_IMAGES:-}" ] || bash images.sh "$bin"
 
 cosi=$(cd ../e2e && go list -m -f '{{.Dir}}' sigs.k8s.io/container-object-storage-interface)
 client=$(cd ../e2e && go list -m -f '{{.Dir}}' sigs.k8s.io/container-object-storage-interface/client)
@@ -45,7 +45,7 @@ node=
 clean() {
 	trap '' INT TERM
 	if [ -n "$node" ]; then
-		kill "$node" 2>/dev/null || true
+		kill -KILL "$node" 2>/dev/null || true # unshare takes no other signal, and its child ends with it
 		wait "$node" 2>/dev/null || true
 	fi
 	# Mounts went with the namespace, so that nothing else can be meant here.
@@ -58,7 +58,7 @@ trap 'exit 143' TERM
 # The shell is process 1 there, and takes up the processes that lose their parent.
 # shellcheck disable=SC2016
 unshare --net --mount --pid --fork --kill-child=KILL --mount-proc --propagation private \
-	bash -c '"$@" & trap "kill $!" TERM; wait $! || { code=$?; wait $! || code=$?; exit $code; }' node \
+	bash -c '"$@" & wait $!' node \
 	"$bin/scenarios" -dir "$dir" -group "$group" -kube "$kube" -bin "$bin" -root "$root" -cosi "$cosi" -cosi-client "$client" -run "${RUN:-.}" "$@" &
 node=$!
 code=0

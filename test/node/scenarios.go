@@ -35,7 +35,7 @@ var scenarios = []scenario{
 	{"rolling update", false, rollingUpdate},
 	{"configuration", false, configuration},
 	{"leader deleted", false, leaderDeleted},
-	{"access while rolling", false, accessWhileRolling},
+	{"access without its Secret", false, accessStuck},
 	{"leader lost", false, leaderLost},
 	{"helm rollback", false, rollback},
 	{"kubelet and containerd", false, restarts},
@@ -241,7 +241,7 @@ func (w *walker) claim(name string) string {
 func rollingUpdate(w *walker) {
 	w.claims("rolling", func() {
 		from := time.Now()
-		w.sh("helm upgrade " + chart + " --reuse-values --set podAnnotations.update=1")
+		w.sh("helm upgrade " + chart + " --reuse-values --set-string podAnnotations.update=1")
 		w.sh("kubectl -n " + system + " rollout status " + driver)
 		w.notef("rollout %.0f s", time.Since(from).Seconds())
 	})
@@ -276,19 +276,21 @@ func leaderDeleted(w *walker) {
 	})
 }
 
-// accessWhileRolling deletes accesses while the sidecars are replaced: v0.2.2 leaves
-// those whose Secret it has just deleted, and the guide says how to free them.
-func accessWhileRolling(w *walker) {
-	const number = 12
-	for i := range number {
-		w.get(w.claim(fmt.Sprintf("revoked-%d", i)))
-	}
-	w.within(3*time.Minute, fmt.Sprintf("kubectl -n first wait bucketaccess --selector made=revoked --for=jsonpath='{.status.accessGranted}'=true --timeout=10s | grep -c . | grep -x %d", number))
-	w.sh("kubectl -n first delete bucketaccess --selector made=revoked --wait=false")
-	w.sh("kubectl -n " + system + " rollout restart " + driver)
-	w.sh("kubectl -n " + system + " rollout status " + driver)
-	w.within(3*time.Minute, "kubectl -n first get bucketaccess --selector made=revoked -o name | wc -l | grep -x 0")
-	w.sh("kubectl -n first delete bucketclaim --timeout=2m --selector made=revoked")
+// accessStuck leaves an access as v0.2.2's sidecar does when it is killed while it
+// revokes, with its Secret gone, and frees it as the guide says.
+func accessStuck(w *walker) {
+	w.sh(w.claim("stuck-0"))
+	w.sh("kubectl -n first wait bucketaccess/stuck-0 --for=jsonpath='{.status.accessGranted}'=true --timeout=2m")
+	w.sh("kubectl -n " + system + " scale " + driver + " --replicas=0")
+	w.sh("kubectl -n " + system + " wait pod --selector app.kubernetes.io/name=contract-cosi-driver --for=delete --timeout=2m")
+	w.sh("kubectl -n first delete bucketaccess/stuck-0 --wait=false")
+	w.sh("kubectl -n first patch secret/stuck-0 --type=merge --patch '{\"metadata\":{\"finalizers\":null}}'")
+	w.sh("kubectl -n first delete secret/stuck-0")
+	w.sh("kubectl -n " + system + " scale " + driver + " --replicas=2")
+	w.within(2*time.Minute, "kubectl get events --all-namespaces --field-selector reason=FailedRevokeAccess | grep 'not found'")
+	w.sh("kubectl -n first create secret generic stuck-0")
+	w.sh("kubectl -n first wait bucketaccess/stuck-0 --for=delete --timeout=2m")
+	w.sh("kubectl -n first delete bucketclaim/stuck-0 --timeout=1m")
 }
 
 // leaderLost kills the leader as a machine's end does: nothing is given back.
@@ -306,7 +308,7 @@ func leaderLost(w *walker) {
 }
 
 func rollback(w *walker) {
-	w.sh("helm upgrade " + chart + " --reuse-values --set podAnnotations.update=2")
+	w.sh("helm upgrade " + chart + " --reuse-values --set-string podAnnotations.update=2")
 	w.sh("kubectl -n " + system + " rollout status " + driver)
 	w.claims("rollback", func() {
 		w.sh("helm rollback contract-cosi-driver --namespace " + system)
@@ -451,7 +453,9 @@ func uninstall(w *walker) {
 
 // kustomize installs the evaluation without Helm, and removes it again.
 func kustomize(w *walker) {
+	w.sh("kubectl apply -f deploy/manifests/evaluation/namespace.yaml")
 	w.sh("kubectl apply -k deploy/manifests/evaluation")
 	w.sh("kubectl -n " + system + " rollout status " + driver)
 	w.sh("kubectl delete -k deploy/manifests/evaluation")
+	w.sh("kubectl get namespace contract-cosi-system-journal")
 }
