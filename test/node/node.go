@@ -98,10 +98,7 @@ func (n *node) mounts(context.Context) error {
 			return err
 		}
 	}
-	if err := syscall.Sethostname([]byte(hostname)); err != nil && !errors.Is(err, syscall.EPERM) {
-		return err
-	}
-	return nil
+	return syscall.Sethostname([]byte(hostname))
 }
 
 // network is a bridge without ports, which has the node's address, and routes to it.

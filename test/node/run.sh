@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds a Kubernetes node and its images, and runs the scenarios on it, or those
-# that RUN names. The node is in net, mount and pid namespaces of its own: when
+# that RUN names. The node is in namespaces of its own, all but that of users: when
 # they end, so does all that it has started. What is left then are empty cgroups
 # and one directory, which are removed here.
 set -euo pipefail
@@ -57,7 +57,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 # The shell is process 1 there, and takes up the processes that lose their parent.
 # shellcheck disable=SC2016
-unshare --net --mount --pid --fork --kill-child=KILL --mount-proc --propagation private \
+unshare --net --mount --pid --uts --ipc --fork --kill-child=KILL --mount-proc --propagation private \
 	bash -c '"$@" & wait $!' node \
 	"$bin/scenarios" -dir "$dir" -group "$group" -kube "$kube" -bin "$bin" -root "$root" -cosi "$cosi" -cosi-client "$client" -run "${RUN:-.}" "$@" &
 node=$!
