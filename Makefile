@@ -72,8 +72,8 @@ e2e: build ## run the driver in a cluster, with manifests in and Secrets out; RU
 	@bash test/e2e/run.sh $(if $(RUN),-test.run 'Scenarios/$(RUN)')
 
 .PHONY: node
-node: ## run the driver on a Kubernetes node with kubelet, containerd and helm; as root, installs the Debian packages it needs; RUN=pattern chooses scenarios
-	@bash test/node/run.sh
+node: ## run the driver on a Kubernetes node with kubelet, containerd and helm; as root, installs the Debian packages it needs; RUN=pattern chooses scenarios, LONG=1 adds a lost leader
+	@bash test/node/run.sh $(if $(LONG),-long)
 
 CEPH = ceph-mon ceph-osd radosgw ceph-common
 

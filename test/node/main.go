@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -41,14 +42,13 @@ func run(ctx context.Context) error {
 	flag.StringVar(&n.cosiClient, "cosi-client", "", "`directory` of the module with its CRDs")
 	flag.StringVar(&n.root, "root", "", "`directory` of the repository")
 	choice := flag.String("run", ".", "`pattern` of scenarios' names")
+	long := flag.Bool("long", false, "go through what takes minutes, too")
 	keep := flag.Bool("keep", false, "leave the node running after the scenarios, until it is interrupted")
 	flag.Parse()
-	for _, dir := range []string{n.dir, n.group, n.kube, n.bin, n.cosi, n.cosiClient, n.root} {
-		if dir == "" {
-			return errors.New("a directory is missing: start it with make node")
-		}
+	if slices.Contains([]string{n.dir, n.group, n.kube, n.bin, n.cosi, n.cosiClient, n.root}, "") {
+		return errors.New("a directory is missing: start it with make node")
 	}
-	chosen, err := regexp.Compile(*choice)
+	names, err := regexp.Compile(*choice)
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func run(ctx context.Context) error {
 	if err := n.start(ctx); err != nil {
 		return errors.Join(err, n.saveLogs())
 	}
-	err = walk(ctx, n, chosen)
+	err = walk(ctx, n, names, *long)
 	if *keep {
 		fmt.Printf("The node runs until you press Ctrl-C: KUBECONFIG=%s\n", n.kubeconfig("admin"))
 		<-ctx.Done()

@@ -122,7 +122,7 @@ func (n *node) cgroups(context.Context) error {
 	const top = "/sys/fs/cgroup"
 	if controllers, err := os.ReadFile(top + "/cgroup.controllers"); err == nil { // version 2
 		var all []string
-		for _, c := range strings.Fields(string(controllers)) {
+		for c := range strings.FieldsSeq(string(controllers)) {
 			all = append(all, "+"+c)
 		}
 		if err := os.WriteFile(top+"/cgroup.subtree_control", []byte(strings.Join(all, " ")), 0); err != nil {
@@ -291,7 +291,9 @@ func (n *node) controlPlane(ctx context.Context) error {
 
 // names tells the DNS server of Services, as long as the node runs.
 func (n *node) names(ctx context.Context) {
-	for before := ""; ctx.Err() == nil; time.Sleep(time.Second) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for before := ""; ctx.Err() == nil; <-tick.C {
 		now, err := n.kubectl(ctx, "get", "services", "--all-namespaces",
 			"-o", `jsonpath={range .items[*]}{.spec.clusterIP} {.metadata.name}.{.metadata.namespace}.svc.`+domain+`{"\n"}{end}`)
 		if err != nil || now == before {

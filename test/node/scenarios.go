@@ -17,44 +17,54 @@ const (
 	system = "contract-cosi-system"
 	driver = "deployment/contract-cosi-driver"
 	chart  = "contract-cosi-driver deploy/chart --namespace " + system
-	// pods of the driver, without those of contractd
+	// pods are the driver's, without contractd's.
 	pods = "-n " + system + " get pods --selector app.kubernetes.io/name=contract-cosi-driver"
 )
 
 // scenario is one thing that happens to an installation. Each needs what those
 // before it have left, apart from those that are chosen.
 type scenario struct {
-	name     string
-	required bool // by those after it, so that it cannot be left out
-	do       func(*walker)
+	name string
+	when when
+	do   func(*walker)
 }
 
+// when a scenario runs.
+type when int
+
+const (
+	chosen when = iota // by its name
+	always             // because others need what it does
+	asked              // with LONG=1 only, because it takes minutes
+)
+
 var scenarios = []scenario{
-	{"first bucket", true, firstBucket},
-	{"application", true, application},
-	{"rolling update", false, rollingUpdate},
-	{"configuration", false, configuration},
-	{"leader deleted", false, leaderDeleted},
-	{"access without its Secret", false, accessStuck},
-	{"leader lost", false, leaderLost},
-	{"helm rollback", false, rollback},
-	{"kubelet and containerd", false, restarts},
-	{"helm test", false, helmTest},
-	{"restricted", false, restricted},
-	{"arbitrary user", false, arbitraryUser},
-	{"drain", false, drain},
-	{"memory limit", false, memoryLimit},
-	{"figures", false, figures},
-	{"disk pressure", false, diskPressure},
-	{"uninstall", true, uninstall},
-	{"kustomize", false, kustomize},
+	{"first bucket", always, firstBucket},
+	{"application", always, application},
+	{"rolling update", chosen, rollingUpdate},
+	{"configuration", chosen, configuration},
+	{"leader deleted", chosen, leaderDeleted},
+	{"access without its Secret", chosen, accessStuck},
+	{"leader lost, with help", chosen, leaderHelped},
+	{"leader lost", asked, leaderLost},
+	{"helm rollback", chosen, rollback},
+	{"kubelet and containerd", chosen, restarts},
+	{"helm test", chosen, helmTest},
+	{"restricted", chosen, restricted},
+	{"arbitrary user", chosen, arbitraryUser},
+	{"drain", chosen, drain},
+	{"memory limit", chosen, memoryLimit},
+	{"figures", chosen, figures},
+	{"disk pressure", chosen, diskPressure},
+	{"uninstall", always, uninstall},
+	{"kustomize", chosen, kustomize},
 }
 
 // walk goes through what is chosen, and prints the table.
-func walk(ctx context.Context, n *node, chosen *regexp.Regexp) (err error) {
+func walk(ctx context.Context, n *node, names *regexp.Regexp, long bool) (err error) {
 	w := &walker{node: n, ctx: ctx}
 	for _, s := range scenarios {
-		if !s.required && !chosen.MatchString(s.name) {
+		if s.when != always && !names.MatchString(s.name) || s.when == asked && !long {
 			continue
 		}
 		fmt.Printf("\n== %s\n", s.name)
@@ -82,7 +92,7 @@ func (w *walker) one(s scenario) (err error) {
 		case nil:
 		case failure:
 			err = r.error
-			w.try("kubectl get pods --all-namespaces -o wide; kubectl get events --all-namespaces --sort-by .lastTimestamp | tail -12")
+			_, _ = w.try("kubectl get pods --all-namespaces -o wide; kubectl get events --all-namespaces --sort-by .lastTimestamp | tail -12")
 		default:
 			panic(r)
 		}
@@ -91,17 +101,17 @@ func (w *walker) one(s scenario) (err error) {
 	return nil
 }
 
-// guide is the commands in a section of the guide, in the order they stand.
-func (w *walker) guide(section string) []string {
-	text, err := os.ReadFile(filepath.Join(w.root, "deploy", "README.md"))
+// guide is the commands in a section of a page, in the order they stand.
+func (w *walker) guide(page, section string) []string {
+	text, err := os.ReadFile(filepath.Join(w.root, "deploy", page))
 	if err != nil {
 		w.fail("%w", err)
 	}
-	_, rest, found := strings.Cut(string(text), "\n## "+section+"\n")
+	_, rest, found := strings.Cut(string(text), "# "+section+"\n")
 	if !found {
-		w.fail("the guide has no section %q", section)
+		w.fail("%s has no section %q", page, section)
 	}
-	rest, _, _ = strings.Cut(rest, "\n## ")
+	rest = regexp.MustCompile("(?m)^##").Split(rest, 2)[0]
 	var lines []string
 	for _, block := range regexp.MustCompile("(?ms)^ *```sh\n(.*?)^ *```$").FindAllStringSubmatch(rest, -1) {
 		for line := range strings.Lines(block[1]) {
@@ -114,13 +124,13 @@ func (w *walker) guide(section string) []string {
 // firstBucket follows the guide, word for word, from COSI to a key in a Secret.
 func firstBucket(w *walker) {
 	w.cosiRepository()
-	for _, line := range w.guide("What you need") {
+	for _, line := range w.guide("README.md", "What you need") {
 		w.sh(line)
 	}
 	w.sh("kubectl wait --for=condition=Established crd --all")
 	w.sh("kubectl -n container-object-storage-system rollout status deployment/container-object-storage-controller")
 	from := time.Now()
-	for _, line := range w.guide("First bucket in five minutes") {
+	for _, line := range w.guide("README.md", "First bucket in five minutes") {
 		if strings.HasPrefix(line, "kubectl delete") {
 			break // the end of the evaluation is another scenario
 		}
@@ -287,23 +297,46 @@ func accessStuck(w *walker) {
 	w.sh("kubectl -n first patch secret/stuck-0 --type=merge --patch '{\"metadata\":{\"finalizers\":null}}'")
 	w.sh("kubectl -n first delete secret/stuck-0")
 	w.sh("kubectl -n " + system + " scale " + driver + " --replicas=2")
-	w.within(2*time.Minute, "kubectl get events --all-namespaces --field-selector reason=FailedRevokeAccess | grep 'not found'")
-	w.sh("kubectl -n first create secret generic stuck-0")
+	find, free := w.guide("operations.md", "Accesses that are not deleted")[0], w.guide("operations.md", "Accesses that are not deleted")[1]
+	if found := strings.TrimSpace(w.sh(find)); found != "first stuck-0" {
+		w.fail("found is %q", found)
+	}
+	w.within(2*time.Minute, lease+" | grep .")
+	w.sh(strings.NewReplacer("NAMESPACE", "first", "NAME", "stuck-0").Replace(free))
 	w.sh("kubectl -n first wait bucketaccess/stuck-0 --for=delete --timeout=2m")
 	w.sh("kubectl -n first delete bucketclaim/stuck-0 --timeout=1m")
 }
 
-// leaderLost kills the leader as a machine's end does: nothing is given back.
-func leaderLost(w *walker) {
-	leader := w.leader()
-	id := w.get("ctr --namespace k8s.io tasks list | grep -F \"$(kubectl -n " + system + " get pod " + leader +
+// loseLeader kills the leader as a machine's end does: nothing is given back.
+func (w *walker) loseLeader() (lost string) {
+	lost = w.leader()
+	id := w.get("ctr --namespace k8s.io tasks list | grep -F \"$(kubectl -n " + system + " get pod " + lost +
 		" -o jsonpath='{.status.containerStatuses[?(@.name==\"sidecar\")].containerID}' | sed 's#.*//##')\" | awk '{print $2}'")
-	w.claimsFor("lost", 6*time.Minute, func() {
+	fmt.Println("  $ kill -9", id, "# the leader's sidecar; its pod with it")
+	w.get("kill -9 " + id + "; kubectl -n " + system + " delete pod --force --grace-period=0 " + lost)
+	return lost
+}
+
+// leaderLost waits for what v0.2.2's lease allows.
+func leaderLost(w *walker) {
+	w.claimsFor("lost", 8*time.Minute, func() {
+		lost := w.loseLeader()
+		took := w.within(7*time.Minute, lease+" | grep -v "+lost)
+		w.notef("%.0f s without a leader", took.Seconds())
+	})
+}
+
+// leaderHelped does not wait, but follows the guide.
+func leaderHelped(w *walker) {
+	w.claims("helped", func() {
 		from := time.Now()
-		fmt.Println("  $ kill -9", id, "# the leader's sidecar; its pod with it")
-		w.get("kill -9 " + id + "; kubectl -n " + system + " delete pod --force --grace-period=0 " + leader)
-		w.within(6*time.Minute, lease+" | grep -v "+leader)
+		lost := w.loseLeader()
+		for _, line := range w.guide("operations.md", "How long a takeover takes") {
+			w.sh(line)
+		}
+		w.within(2*time.Minute, lease+" | grep -v "+lost)
 		w.notef("%.0f s without a leader", time.Since(from).Seconds())
+		w.sh("kubectl -n " + system + " rollout status " + driver)
 	})
 }
 
@@ -316,7 +349,7 @@ func rollback(w *walker) {
 	})
 }
 
-// restarts restarts what runs the pods. They go on.
+// restarts ends and starts what runs the pods. They go on.
 func restarts(w *walker) {
 	before := w.get("kubectl " + pods + " -o name")
 	w.claims("restarts", func() {
@@ -435,7 +468,7 @@ func diskPressure(w *walker) {
 // uninstall follows the guide to the evaluation's end, and looks for what is left.
 func uninstall(w *walker) {
 	w.sh("kubectl -n first delete deployment photos load --ignore-not-found")
-	lines := w.guide("First bucket in five minutes")
+	lines := w.guide("README.md", "First bucket in five minutes")
 	for i, line := range lines {
 		if strings.HasPrefix(line, "kubectl delete") {
 			lines = lines[i:]

@@ -96,7 +96,9 @@ func (w *walker) get(line string) string {
 func (w *walker) within(limit time.Duration, line string) time.Duration {
 	fmt.Println("  $ until", line+"; do sleep 1; done")
 	from := time.Now()
-	for {
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for ; ; <-tick.C {
 		out, err := w.quiet(line)
 		if err == nil {
 			return time.Since(from)
@@ -104,6 +106,5 @@ func (w *walker) within(limit time.Duration, line string) time.Duration {
 		if time.Since(from) > limit || w.ctx.Err() != nil {
 			w.fail("%s: not within %s: %s", line, limit, out)
 		}
-		time.Sleep(500 * time.Millisecond)
 	}
 }
