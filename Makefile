@@ -71,6 +71,10 @@ test-release: ## make a release with a throw-away key, and verify it
 e2e: build ## run the driver in a cluster, with manifests in and Secrets out; RUN=name chooses scenarios
 	@bash test/e2e/run.sh $(if $(RUN),-test.run 'Scenarios/$(RUN)')
 
+.PHONY: node
+node: ## run the driver on a Kubernetes node with kubelet, containerd and helm; as root, installs the Debian packages it needs; RUN=pattern chooses scenarios, LONG=1 adds a lost leader
+	@bash test/node/run.sh $(if $(LONG),-long)
+
 CEPH = ceph-mon ceph-osd radosgw ceph-common
 
 .PHONY: test-backends

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Builds the images of both programs with whichever builder works here. TAG,
-# BUILD_IMAGE and BASE_IMAGE may be given in the environment.
+# Builds the images of both programs with whichever builder works here, or with
+# BUILDER. TAG, BUILD_IMAGE and BASE_IMAGE may be given in the environment too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tag=${TAG:-$(sed -nE 's/^appVersion: *//p' deploy/chart/Chart.yaml)}
 
-if docker info >/dev/null 2>&1 && docker buildx version >/dev/null 2>&1; then
+if [ -n "${BUILDER:-}" ]; then
+	build=("$BUILDER" build)
+elif docker info >/dev/null 2>&1 && docker buildx version >/dev/null 2>&1; then
 	build=(docker buildx build --load)
 elif command -v podman >/dev/null; then
 	build=(podman build)

@@ -12,7 +12,7 @@ git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' 
 	fi
 done
 make -s -C "$copy" generate
-for module in . cmd/contractd cmd/cosi-sanity test/alerts test/controller-gen test/deploy test/e2e test/lint test/release test/tools test/versitygw; do
+for module in . cmd/contractd cmd/cosi-sanity test/alerts test/controller-gen test/deploy test/e2e test/lint test/node test/release test/tools test/versitygw; do
 	(cd "$copy/$module" && go mod tidy)
 done
 stale=0
@@ -29,7 +29,7 @@ if [ -n "$unformatted" ]; then
 fi
 echo "Linting (a few minutes the first time) ..."
 root=$PWD
-for module in . cmd/contractd cmd/cosi-sanity test/alerts test/deploy test/e2e test/release test/versitygw; do
+for module in . cmd/contractd cmd/cosi-sanity test/alerts test/deploy test/e2e test/node test/release test/versitygw; do
 	(cd "$module" && go tool -modfile="$root/test/lint/go.mod" golangci-lint run) || stale=1
 done
 [ "$stale" = 0 ] && echo "nothing is stale"

@@ -92,12 +92,8 @@ metadata:
     pod-security.kubernetes.io/enforce: restricted
 `, namespace)}
 	out, mutating := map[string]string{}, map[string][]string{}
-	// The journal is in a namespace: kubectl delete -k must not take it away, but
-	// for an evaluation, where all may go.
+	// The journal is in a namespace: kubectl delete -k must not take it away.
 	var resources []string
-	if _, ok := v["evaluation"]; ok {
-		resources = append(resources, "namespace.yaml")
-	}
 	for file, text := range mustRender(t, v) {
 		if filepath.Ext(file) != ".yaml" {
 			continue

@@ -1,8 +1,8 @@
 // Command cosi is the COSI v0.2.2 controller or its sidecar: upstream's
 // reconcilers as released, with an event loop of our own around them. Upstream's
 // two commands cannot be built from its module, because their loop is in a
-// module that was never published. Leader election is left out: there is one of
-// each.
+// module that was never published. Leader election, of the sidecar alone, is
+// asked for where there are several.
 //
 // It is a program of its own, so that it can be killed, so that a panic of
 // upstream's ends it for all to see, and because upstream's stubs cannot be
@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -27,6 +28,8 @@ import (
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/container-object-storage-interface/client/apis/objectstorage/v1alpha1"
@@ -53,6 +56,7 @@ type settings struct {
 	role, kubeconfig, driver string
 	qps                      float64
 	retryMax                 time.Duration
+	elect                    bool
 }
 
 func parse(args []string, stderr io.Writer) (settings, error) {
@@ -67,6 +71,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	flags.StringVar(&s.driver, "driver-addr", "unix:///var/lib/cosi/cosi.sock", "`address` of the driver's socket; the sidecar's")
 	flags.Float64Var(&s.qps, "qps", 0, "requests a second to the API server; 0 is client-go's default, which upstream keeps")
 	flags.DurationVar(&s.retryMax, "retry-max", 30*time.Second, "longest `time` between two attempts; upstream's by default")
+	flags.BoolVar(&s.elect, "leader-elect", false, "wait for upstream's Lease before anything is handled; the sidecar's")
 	klogFlags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(klogFlags)
 	flags.Var(klogFlags.Lookup("v").Value, "v", "klog's verbosity")
@@ -92,7 +97,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if s.role == "controller" {
 		return control(ctx, c, s.retryMax)
 	}
-	return serve(ctx, c, s.retryMax, s.driver)
+	return serve(ctx, c, s)
 }
 
 // control is the controller, which makes a Bucket for each BucketClaim.
@@ -105,8 +110,8 @@ func control(ctx context.Context, c clients, retryMax time.Duration) error {
 }
 
 // serve is the sidecar, which calls the driver for Buckets and BucketAccesses.
-func serve(ctx context.Context, c clients, retryMax time.Duration, driver string) error {
-	client, err := provisioner.NewDefaultCOSIProvisionerClient(ctx, driver, false)
+func serve(ctx context.Context, c clients, s settings) error {
+	client, err := provisioner.NewDefaultCOSIProvisionerClient(ctx, s.driver, false)
 	if err != nil {
 		return err
 	}
@@ -116,10 +121,37 @@ func serve(ctx context.Context, c clients, retryMax time.Duration, driver string
 	}
 	events, stop := c.recorder("cosi")
 	defer stop()
-	l := newLoop(retryMax)
+	l := newLoop(s.retryMax)
 	watch(l, c, events, "buckets", &v1alpha1.Bucket{}, bucket.NewBucketListener(info.GetName(), client))
 	watch(l, c, events, "bucketaccesses", &v1alpha1.BucketAccess{}, bucketaccess.NewBucketAccessListener(info.GetName(), client))
+	if s.elect {
+		return c.lead(ctx, info.GetName(), l.run)
+	}
 	return l.run(ctx)
+}
+
+// lead runs the loop while this is the leader among a driver's sidecars. Names
+// and times are upstream's, which has no flags for them.
+func (c clients) lead(ctx context.Context, driver string, run func(context.Context) error) error {
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	name := strings.NewReplacer(".", "-", "/", "-").Replace(driver + "/cosi")
+	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, os.Getenv("POD_NAMESPACE"), name,
+		c.kube.CoreV1(), c.kube.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: host})
+	if err != nil {
+		return err
+	}
+	leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
+		Lock: lock, ReleaseOnCancel: true,
+		LeaseDuration: 150 * time.Second, RenewDeadline: 120 * time.Second, RetryPeriod: 60 * time.Second,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) { _ = run(ctx) }, // it fails when ctx ends, only
+			OnStoppedLeading: func() { klog.InfoS("stopped leading") },
+		},
+	})
+	return nil
 }
 
 // clients reach the API server.

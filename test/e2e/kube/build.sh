@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds etcd, kube-apiserver and kubectl, once for each version, and prints the
-# directory that holds them: a cache outside the tree, which every clone shares.
+# Builds etcd, kube-apiserver, kubectl and the parts of Kubernetes that it is given,
+# once for each version, and prints the directory that holds them: a cache outside
+# the tree, which every clone shares.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -25,9 +26,12 @@ build() { # name module package ldflags
 	echo "  $1 took $((SECONDS - start)) s" >&2
 }
 
-if ! [ -x "$bin/etcd" ] || ! [ -x "$bin/kube-apiserver" ] || ! [ -x "$bin/kubectl" ]; then
-	echo "Building etcd $etcd, kube-apiserver and kubectl $kube, this once, into $bin" >&2
-	echo "(about eight minutes on two cores where Go has compiled nothing of them yet) ..." >&2
+for part in etcd kube-apiserver kubectl "$@"; do
+	[ -x "$bin/$part" ] || missing+=" $part"
+done
+if [ -n "${missing:-}" ]; then
+	echo "Building$missing of Kubernetes $kube and etcd $etcd, this once, into $bin" >&2
+	echo "(up to eight minutes on two cores where Go has compiled nothing of them yet) ..." >&2
 fi
 trap 'rm -f "$bin"/*.$$' EXIT
 
@@ -38,4 +42,7 @@ stamp="-X k8s.io/component-base/version.gitVersion=$kube -X k8s.io/component-bas
 build etcd etcd go.etcd.io/etcd/server/v3 ""
 build kube-apiserver kubernetes k8s.io/kubernetes/cmd/kube-apiserver "$stamp"
 build kubectl kubernetes k8s.io/kubernetes/cmd/kubectl "$stamp -X k8s.io/client-go/pkg/version.gitVersion=$kube"
+for part in "$@"; do
+	build "$part" kubernetes "k8s.io/kubernetes/cmd/$part" "$stamp"
+done
 echo "$bin"
