@@ -61,7 +61,8 @@ type Config struct {
 	// reads: it is called with "apply" or "delete" as its first argument, and a
 	// manifest at its standard input, as in kubectl "$1" -f -.
 	Objects string `yaml:"bucketObjects"`
-	// Restart is a shell command that restarts the driver and ends.
+	// Restart is a shell command that restarts the driver and ends. It is run
+	// for T05, and after a call that the driver does not come back from.
 	Restart string `yaml:"restart"`
 	// Baseline are findings that are known, and do not fail a run.
 	Baseline Baseline `yaml:"-"`

@@ -159,7 +159,7 @@ func (e *env) refused(ctx context.Context, attempts []attempt, allowed ...codes.
 		err := e.patiently(ctx, a.call)
 		if !oneOf(err, allowed) {
 			errs = append(errs, fmt.Errorf("%s: want %s, got %s", a.what, list(allowed), answer(err)))
-			if hung(err) { // the rest would take as long
+			if silent(err) { // the rest would take as long
 				break
 			}
 			continue

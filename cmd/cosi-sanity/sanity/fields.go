@@ -137,7 +137,7 @@ func (e *env) answered(ctx context.Context, attempts []attempt, also ...codes.Co
 		if hung(err) || oneOf(err, unfit) {
 			errs = append(errs, fmt.Errorf("%s: %s", a.what, answer(err)))
 		}
-		if hung(err) { // the rest would take as long
+		if silent(err) { // the rest would take as long
 			break
 		}
 	}

@@ -170,8 +170,9 @@ func (e *env) settle(ctx context.Context, t tried) {
 		switch err := e.patiently(ctx, t.again); {
 		case err == nil: // it is in the ledger now
 			return
-		case hung(err) || errors.As(err, new(*crashed)):
+		case silent(err):
 			e.uncertain++
+			e.revive(ctx) // the rest has to be taken away
 			return
 		case codeOf(err) == codes.Unavailable:
 			e.leavef("what became of a call is not known: %w", err)

@@ -308,14 +308,8 @@ func restarted(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	if out, err := exec.CommandContext(ctx, "sh", "-c", e.cfg.Restart).CombinedOutput(); err != nil { //nolint:gosec // the user's own
-		return notRun(fmt.Sprintf("the command of --restart failed: %v: %s", err, shorten(string(out))))
-	}
-	if err := e.patiently(ctx, func(ctx context.Context) error {
-		_, err := e.api.info(quiet(ctx))
+	if err := e.restart(ctx); err != nil {
 		return err
-	}); err != nil {
-		return fmt.Errorf("after the restart: %w", err)
 	}
 	id, err := e.api.newID(ctx, requests[0])
 	switch {
@@ -328,4 +322,16 @@ func restarted(ctx context.Context, e *env) error {
 		return fmt.Errorf("after a restart: %w", err)
 	}
 	return named("after a restart", e.sameAccess(ctx, a, 1, false))
+}
+
+// restart runs the user's command and waits for the driver.
+func (s *session) restart(ctx context.Context) error {
+	if out, err := exec.CommandContext(ctx, "sh", "-c", s.cfg.Restart).CombinedOutput(); err != nil { //nolint:gosec // the user's own
+		return notRun(fmt.Sprintf("the command of --restart failed: %v: %s", err, shorten(string(out))))
+	}
+	s.conn.ResetConnectBackoff()
+	return named("after the restart", s.patiently(ctx, func(ctx context.Context) error {
+		_, err := s.api.info(quiet(ctx))
+		return err
+	}))
 }

@@ -273,6 +273,9 @@ func (s *session) do(ctx context.Context, check Check) error {
 	before, left := s.unanswered(), len(s.leftovers)
 	err := check.run(ctx, e)
 	s.shaken = err != nil
+	if s.unanswered().crashed > before.crashed {
+		s.revive(ctx)
+	}
 	if check.keeps() {
 		s.kept = append(s.kept, e)
 	} else {
@@ -340,8 +343,20 @@ func (s *session) lost(ctx context.Context) bool {
 	return s.gone
 }
 
+// revive restarts a driver that a call has ended, if the user has told how and it
+// does not come back by itself. The next check finds out whether it has.
+func (s *session) revive(ctx context.Context) {
+	s.shaken = true
+	if s.cfg.Restart != "" && s.lost(ctx) && !s.mute {
+		_ = s.restart(ctx)
+	}
+}
+
 // hung reports whether a call had no answer.
 func hung(err error) bool {
 	_, ok := errors.AsType[*unanswered](err)
 	return ok
 }
+
+// silent reports whether a call had no answer, for its time or for the driver's end.
+func silent(err error) bool { return hung(err) || errors.As(err, new(*crashed)) }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -398,6 +399,44 @@ func TestRestart(t *testing.T) {
 	settings.Restart, settings.Run = "true", []string{"T05"}
 	for _, r := range run(t, settings).Results {
 		if r.Verdict != sanity.Passed {
+			t.Errorf("%s: %s: %s", short(r), r.Verdict, r.Message)
+		}
+	}
+}
+
+// A driver that a call has ended is restarted, so that the other checks are judged
+// and what was made is taken away.
+func TestRestartAfterACrash(t *testing.T) {
+	t.Parallel()
+	d := start(t, newest, fake.ForeignCrash)
+	settings := config(d)
+	dir := filepath.Dir(strings.TrimPrefix(d.Endpoint, "unix://"))
+	ended, back := filepath.Join(dir, "ended"), filepath.Join(dir, "back")
+	for _, pipe := range []string{ended, back} {
+		if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	go func() {
+		// To find out what became of the call, it is repeated, which ends the driver again.
+		for _, faults := range [][]fake.Fault{{fake.ForeignCrash}, nil} {
+			if _, err := os.ReadFile(ended); err != nil { // waits for the command
+				return
+			}
+			_, stop, err := fake.Start(dir, newest, faults...)
+			if err != nil {
+				t.Error(err)
+			} else {
+				t.Cleanup(stop)
+			}
+			_ = os.WriteFile(back, nil, 0o600)
+		}
+	}()
+	settings.Restart = "echo > " + ended + "; cat " + back
+	settings.Settle, settings.Run = time.Second, []string{"F07", "C01", "G"}
+	verdicts := map[string]sanity.Verdict{"F07": sanity.NotRun, "G11": sanity.Failed}
+	for _, r := range run(t, settings).Results {
+		if want, ok := verdicts[r.Number]; r.Verdict != want && (ok || r.Verdict != sanity.Passed) {
 			t.Errorf("%s: %s: %s", short(r), r.Verdict, r.Message)
 		}
 	}
