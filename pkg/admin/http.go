@@ -71,7 +71,7 @@ func (a *Admin) answer(w http.ResponseWriter, r *http.Request) {
 		err = fault.New(fault.InvalidArgument, "the request cannot be understood; use the command of the driver's own version")
 	} else {
 		err = a.Do(r.Context(), command, request, func(l Line) {
-			_ = encoder.Encode(sent{Line: l}) // whoever asked may be gone, and with them the context
+			_ = encoder.Encode(sent{Line: l}) // if the command has gone, ctx has ended
 			if l.Of > 0 {
 				_ = out.Flush()
 			}

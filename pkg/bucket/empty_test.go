@@ -96,7 +96,7 @@ func (f *full) remove(versions []version) {
 		mine[v.Key], f.underWay[v.Key] = true, true
 	}
 	f.mu.Unlock()
-	time.Sleep(20 * time.Millisecond) // a service takes its time, in which others ask
+	time.Sleep(20 * time.Millisecond) //nolint:forbidigo // a service takes its time, in which others ask
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var left []version

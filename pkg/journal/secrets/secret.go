@@ -65,7 +65,7 @@ type record struct {
 	write         string // the writeAnnotation
 }
 
-// read reads the entry. Whoever saved it may have written it in another way.
+// read reads the entry. Text that was saved with kubectl may be spaced in another way.
 func (r *record) read(text []byte) (ok bool) {
 	if r.Entry, ok = journal.ReadEntry(text); ok && json.Valid(r.Value) {
 		return true

@@ -129,7 +129,7 @@ func startLate(api string) (string, error) {
 		return "", err
 	}
 	proxy := httputil.NewSingleHostReverseProxy(at)
-	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) {} // whoever asked has gone
+	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) {} // the driver has gone
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-time.After(delay):
