@@ -74,8 +74,8 @@ var scenarios = []scenarioOf{
 
 func TestScenarios(t *testing.T) {
 	run := scenarios
-	if *figures {
-		run = append(slices.Clone(scenarios), scenarioOf{"1000 contracts and 2000 settings", manySettings})
+	if *figures > 0 {
+		run = append(slices.Clone(scenarios), scenarioOf{"contracts and settings, measured", manySettings})
 	}
 	for _, sc := range run {
 		if shared.ctx.Err() != nil {
