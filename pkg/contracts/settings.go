@@ -311,6 +311,9 @@ func nowOf(got provisioner.Configured) *v1alpha1.BucketNow {
 	var out v1alpha1.BucketNow
 	_ = json.Unmarshal(text, &out)
 	out.PublicBy = got.State.PublicBy
+	if got.Use.Bytes != nil || got.Use.Objects != nil {
+		out.Usage = &v1alpha1.Usage{Bytes: got.Use.Bytes, Objects: got.Use.Objects}
+	}
 	for key, value := range got.State.Tags {
 		if out.Tags == nil {
 			out.Tags = map[string]string{}
@@ -345,7 +348,7 @@ func (s *settings) isDue(claim string, settled bool) (bool, time.Duration) {
 	if !ok && settled {
 		turn := fnv.New32a()
 		_, _ = turn.Write([]byte(claim))
-		at = time.Now().Add(time.Duration(turn.Sum32()) * lookSettings >> 32)
+		at = time.Now().Add(time.Duration(turn.Sum32()%uint32(lookSettings/time.Second)) * time.Second) //nolint:gosec // 15 minutes
 		s.due[claim] = at
 	}
 	left := time.Until(at)

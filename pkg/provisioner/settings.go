@@ -8,6 +8,7 @@ import (
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
@@ -36,6 +37,8 @@ type Configured struct {
 	Effective params.Bucket
 	// State is what it has; nil if it was not looked at.
 	State *bucket.State
+	// Use is what it holds, as far as its service tells; it is looked at with State.
+	Use contract.BucketUse
 }
 
 // Settled are the buckets that have settings, by the claims that these are for.
@@ -97,8 +100,12 @@ func (p *Provisioner) Configure(ctx context.Context, id cosi.BucketID, s *journa
 	})
 	if err != nil {
 		out.State = nil
+		return out, err
 	}
-	return out, err
+	if use, err := p.BucketUse(ctx, id); err == nil { // one that does not tell leaves it out
+		out.Use = use
+	}
+	return out, nil
 }
 
 func sameSettings(a, b *journal.Settings) bool {

@@ -27,11 +27,13 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
 
-// scenarios run one after the other, since some of them take parts away.
-var scenarios = []struct {
+type scenarioOf struct {
 	name string
 	run  func(*scenario)
-}{
+}
+
+// scenarios run one after the other, since some of them take parts away.
+var scenarios = []scenarioOf{
 	{"manifests for v1alpha1", installed("v1alpha1", "v1alpha1")},
 	{"manifests for v1alpha2", installed("v1alpha2", "v1alpha2")},
 	{"manifests of the evaluation", installed("evaluation", "v1alpha1")},
@@ -71,7 +73,11 @@ var scenarios = []struct {
 }
 
 func TestScenarios(t *testing.T) {
-	for _, sc := range scenarios {
+	run := scenarios
+	if *figures > 0 {
+		run = append(slices.Clone(scenarios), scenarioOf{"contracts and settings, measured", manySettings})
+	}
+	for _, sc := range run {
 		if shared.ctx.Err() != nil {
 			return
 		}

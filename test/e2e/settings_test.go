@@ -198,7 +198,7 @@ func bucketSettings(s *scenario) {
 	}
 	table, err := s.kubectl(s.ctx, "", "-n", t.namespace, "get", "bucketsettings", "-o", "wide")
 	s.must(err)
-	if head := strings.Join(strings.Fields(strings.SplitN(table, "\n", 2)[0]), " "); head != "NAME CLAIM ACCEPTED READY IN SYNC AGE BUCKET ACL POLICY PUBLIC BY VERSIONING LOCK LIFECYCLE CORS TAGS REASON" {
+	if head := strings.Join(strings.Fields(strings.SplitN(table, "\n", 2)[0]), " "); head != "NAME CLAIM ACCEPTED READY IN SYNC AGE BUCKET ACL POLICY PUBLIC BY VERSIONING LOCK LIFECYCLE CORS USED QUOTA TAGS REASON" {
 		s.Errorf("kubectl prints\n%s", table)
 	}
 	// No default is written into what a team has applied.
@@ -213,6 +213,10 @@ func bucketSettings(s *scenario) {
 	// The bucket follows each change.
 	t.settles("photos", "photos", ", policy: '"+noDeletion+"', tags: {other: '2'}")
 	t.has(bucket, "!PutObjectAcl", "DeleteObject", "versioning=Suspended", "!cost", "other=2")
+	got = t.settles("photos", "photos", ", policy: '"+noDeletion+"', tags: {other: '2'}, maxBytes: 1048576")
+	if now := got.Status.Now; now.Quota != "1048576 bytes, 0 objects" || now.Usage == nil {
+		s.Errorf("with a quota it is %+v", now)
+	}
 	t.comes("photos", api.InSync, metav1.ConditionTrue, "versioning is suspended")
 
 	// A policy that only the driver can judge, and one that the contract does not allow.

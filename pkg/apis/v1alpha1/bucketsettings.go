@@ -23,6 +23,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Lock",type=string,JSONPath=`.status.now.objectLock`,priority=1
 // +kubebuilder:printcolumn:name="Lifecycle",type=string,JSONPath=`.status.now.lifecycle`,priority=1
 // +kubebuilder:printcolumn:name="CORS",type=string,JSONPath=`.status.now.cors`,priority=1
+// +kubebuilder:printcolumn:name="Used",type=integer,JSONPath=`.status.now.usage.bytes`,priority=1
+// +kubebuilder:printcolumn:name="Quota",type=string,JSONPath=`.status.now.quota`,priority=1
 // +kubebuilder:printcolumn:name="Tags",type=string,JSONPath=`.status.now.tags`,priority=1
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,priority=1
 type BucketSettings struct {
@@ -178,6 +180,15 @@ type BucketSettingsSpec struct {
 	// +optional
 	// +kubebuilder:validation:Enum=BucketOwner;Requester
 	RequestPayer string `json:"requestPayer,omitempty"`
+	// maxBytes is how much the bucket may hold, in bytes, a multiple of 1024.
+	// +optional
+	// +kubebuilder:validation:Minimum=1024
+	// +kubebuilder:validation:MultipleOf=1024
+	MaxBytes *int64 `json:"maxBytes,omitempty"`
+	// maxObjects is how many objects the bucket may hold, old versions among them.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MaxObjects *int64 `json:"maxObjects,omitempty"`
 	// tags are the bucket's, beside the driver's own, and in place of those of its class.
 	// +optional
 	// +kubebuilder:validation:MinProperties=1
@@ -261,6 +272,12 @@ type BucketNow struct {
 	// requestPayer is who pays, if it is not the bucket's owner.
 	// +optional
 	RequestPayer string `json:"requestPayer,omitempty"`
+	// quota is how much the bucket may hold.
+	// +optional
+	Quota string `json:"quota,omitempty"`
+	// usage is what the bucket holds, where the service tells.
+	// +optional
+	Usage *Usage `json:"usage,omitempty"`
 	// tags are the bucket's, but for the driver's own.
 	// +optional
 	Tags map[string]string `json:"tags,omitempty"`

@@ -144,12 +144,13 @@ type Endpoint struct {
 	URL string `json:"url"`
 }
 
-// Usage is what is used of a contract. What the service does not count is left out.
+// Usage is what a bucket holds, or all buckets of a contract together. What the service
+// does not count is left out.
 type Usage struct {
-	// bytes that all buckets hold together.
+	// bytes that are held.
 	// +optional
 	Bytes *int64 `json:"bytes,omitempty"`
-	// objects that all buckets hold together.
+	// objects that are held.
 	// +optional
 	Objects *int64 `json:"objects,omitempty"`
 }

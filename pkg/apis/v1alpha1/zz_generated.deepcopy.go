@@ -61,6 +61,11 @@ func (in *BucketNow) DeepCopyInto(out *BucketNow) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.Usage != nil {
+		in, out := &in.Usage, &out.Usage
+		*out = new(Usage)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.Tags != nil {
 		in, out := &in.Tags, &out.Tags
 		*out = make(map[string]string, len(*in))
@@ -196,6 +201,16 @@ func (in *BucketSettingsSpec) DeepCopyInto(out *BucketSettingsSpec) {
 		in, out := &in.CORSMethods, &out.CORSMethods
 		*out = make([]string, len(*in))
 		copy(*out, *in)
+	}
+	if in.MaxBytes != nil {
+		in, out := &in.MaxBytes, &out.MaxBytes
+		*out = new(int64)
+		**out = **in
+	}
+	if in.MaxObjects != nil {
+		in, out := &in.MaxObjects, &out.MaxObjects
+		*out = new(int64)
+		**out = **in
 	}
 	if in.Tags != nil {
 		in, out := &in.Tags, &out.Tags

@@ -1,0 +1,201 @@
+package e2e
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/container-object-storage-interface/client/apis/objectstorage/v1alpha1"
+	cosiproto "sigs.k8s.io/container-object-storage-interface/proto"
+
+	api "github.com/contract-cosi/contract-cosi-driver/pkg/apis/v1alpha1"
+)
+
+// figures adds the scenario that measures, and takes minutes; the driver is made for 1000.
+var figures = flag.Int("figures", 0, "measure with so many `Contracts` and twice as many BucketSettings")
+
+// manySettings are as many Contracts and BucketSettings as a driver is made for, and
+// what they take. Claims and Buckets are made by the test: COSI's own speed is not what
+// is measured.
+func manySettings(s *scenario) {
+	contracts, settings := *figures, 2**figures
+	s.kill("sidecar")
+	s.kill("controller")
+	o := s.orders("settings-many")
+	var text strings.Builder
+	for i := range contracts {
+		_, _ = fmt.Fprintf(&text, "---\napiVersion: contract-cosi.github.io/v1alpha1\nkind: Contract\nmetadata: {name: c%d, namespace: %s}\nspec: {className: %s, reclaimPolicy: Delete}\n", i, o.namespace, o.class)
+	}
+	_, err := s.kubectl(s.ctx, text.String(), "create", "-f", "-")
+	s.must(err)
+	all := s.dynamic.Resource(api.GroupVersion.WithResource("contracts")).Namespace(o.namespace)
+	names := make([]string, contracts)
+	classes := make([]string, contracts)
+	for quarter := 1; quarter <= 4; quarter++ {
+		s.until("signed", func() error {
+			list, err := all.List(s.ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			n := 0
+			for _, c := range list.Items {
+				name, _, _ := unstructured.NestedString(c.Object, "status", "contract")
+				made, _, _ := unstructured.NestedSlice(c.Object, "status", "bucketClasses")
+				if name == "" || len(made) == 0 {
+					continue
+				}
+				names[n] = name
+				class, _ := made[0].(map[string]any)
+				classes[n], _ = class["name"].(string)
+				n++
+			}
+			if n < contracts*quarter/4 {
+				return fmt.Errorf("%d of %d", n, contracts)
+			}
+			return nil
+		})
+	}
+
+	cosi := s.cosi.ObjectstorageV1alpha1()
+	driver := cosiproto.NewProvisionerClient(s.driver.Conn)
+	ids := make([]string, settings)
+	s.must(inTurns(settings, func(i int) error {
+		claim, err := cosi.BucketClaims(o.namespace).Create(s.ctx, &v1alpha1.BucketClaim{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("b%d", i)}, Spec: v1alpha1.BucketClaimSpec{
+			BucketClassName: classes[i/2], Protocols: []v1alpha1.Protocol{v1alpha1.ProtocolS3},
+		}}, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		parameters := map[string]string{"contract": names[i/2]}
+		b, err := cosi.Buckets().Create(s.ctx, &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Name: "bucket-" + string(claim.UID)}, Spec: v1alpha1.BucketSpec{
+			DriverName: driverName, BucketClassName: classes[i/2], DeletionPolicy: v1alpha1.DeletionPolicyDelete, Protocols: []v1alpha1.Protocol{v1alpha1.ProtocolS3},
+			Parameters: parameters, BucketClaim: &v1.ObjectReference{Namespace: o.namespace, Name: claim.Name, UID: claim.UID},
+		}}, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		answer, err := driver.DriverCreateBucket(s.ctx, &cosiproto.DriverCreateBucketRequest{Name: b.Name, Parameters: parameters})
+		if err != nil {
+			return err
+		}
+		ids[i] = answer.BucketId
+		b.Status.BucketReady, b.Status.BucketID = true, answer.BucketId
+		if _, err = cosi.Buckets().UpdateStatus(s.ctx, b, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+		claim.Status.BucketReady, claim.Status.BucketName = true, b.Name
+		_, err = cosi.BucketClaims(o.namespace).UpdateStatus(s.ctx, claim, metav1.UpdateOptions{})
+		return err
+	}))
+
+	start := time.Now()
+	text.Reset()
+	for i := range settings {
+		_, _ = fmt.Fprintf(&text, "---\napiVersion: contract-cosi.github.io/v1alpha1\nkind: BucketSettings\nmetadata: {name: b%d, namespace: %s}\nspec: {bucketClaimName: b%d, tags: {n: 'x%d'}, policy: '%s'}\n", i, o.namespace, i, i, noACLs)
+	}
+	_, err = s.kubectl(s.ctx, text.String(), "create", "-f", "-")
+	s.must(err)
+	created := time.Since(start)
+	of := s.dynamic.Resource(api.GroupVersion.WithResource("bucketsettings")).Namespace(o.namespace)
+	for quarter := 1; quarter <= 4; quarter++ {
+		s.until("settled", func() error {
+			list, err := of.List(s.ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			n := 0
+			for _, c := range list.Items {
+				if now, _, _ := unstructured.NestedMap(c.Object, "status", "now"); now != nil {
+					n++
+				}
+			}
+			if n < settings*quarter/4 {
+				return fmt.Errorf("%d of %d", n, settings)
+			}
+			return nil
+		})
+	}
+	s.note("%d settings at %d buckets %.0f s after the first was created, which took %.0f s", settings, settings, time.Since(start).Seconds(), created.Seconds())
+
+	counts := func(metric string, labels ...string) float64 {
+		n, err := s.metric(metric, labels...)
+		if err != nil {
+			return 0
+		}
+		return n
+	}
+	lookedAt := func() error {
+		looked, found := counts("contract_cosi_backend_calls_total", `operation="GetContract"`), counts("contract_cosi_object_calls_total", `call="get"`)
+		if looked < float64(contracts) || found < float64(settings) {
+			return fmt.Errorf("%v contracts and %v Buckets", looked, found)
+		}
+		return nil
+	}
+	for range 2 { // the first tells of the buckets that were made since the Contracts were looked at
+		s.kill("driver")
+		start = time.Now()
+		s.must(s.startDriver())
+		s.until("settled after a start", lookedAt)
+	}
+	took := time.Since(start)
+	if took > time.Minute {
+		s.Errorf("after a start it takes %s until all are looked at", took)
+	}
+	writes := func() float64 { return counts("contract_cosi_object_calls_total", `call="patch"`) }
+	changes := func() (n float64) {
+		for _, operation := range []string{`operation="PutContract"`, `operation="PutBucket`, `operation="DeleteBucket`, `operation="CreateBucket`} {
+			n += counts("contract_cosi_backend_calls_total", operation)
+		}
+		return n
+	}
+	time.Sleep(15 * time.Second) // a steady state that writes would write now
+	if w, c := writes(), changes(); w+c > 0 {
+		s.Errorf("a driver that had nothing to do made %v writes and %v calls that change something", w, c)
+	}
+	memory := counts("process_resident_memory_bytes")
+	s.note("settled %.1f s after a start, with no write and no change, in %.0f MiB", took.Seconds(), memory/(1<<20))
+	if memory > 96<<20 {
+		s.Errorf("it takes %.0f MiB", memory/(1<<20))
+	}
+
+	t := &team{orders: o}
+	start = time.Now()
+	t.settles("b7", "b7", ", tags: {n: changed}")
+	s.note("one change arrives in %.1f s", time.Since(start).Seconds())
+
+	// The end, without COSI.
+	s.must(of.DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	driver = cosiproto.NewProvisionerClient(s.driver.Conn)
+	s.must(inTurns(settings, func(i int) error {
+		_, err := driver.DriverDeleteBucket(s.ctx, &cosiproto.DriverDeleteBucketRequest{BucketId: ids[i]})
+		return err
+	}))
+	s.must(cosi.BucketClaims(o.namespace).DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	s.must(cosi.Buckets().DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	s.must(all.DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	s.until("gone", func() error {
+		list, err := all.List(s.ctx, metav1.ListOptions{Limit: 1})
+		if err == nil && len(list.Items) > 0 {
+			err = errors.New("there are Contracts")
+		}
+		return err
+	})
+	s.must(s.startCOSI("controller", fast))
+	s.must(s.startCOSI("sidecar", fast))
+}
+
+// inTurns does something m times, a few at once.
+func inTurns(m int, do func(int) error) error {
+	var g errgroup.Group
+	g.SetLimit(16)
+	for i := range m {
+		g.Go(func() error { return do(i) })
+	}
+	return g.Wait()
+}
