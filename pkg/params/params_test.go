@@ -241,6 +241,9 @@ func TestQuotas(t *testing.T) {
 		if err != nil || got.MaxBytes != want {
 			t.Errorf("%s: %d, %v; want %d", value, got.MaxBytes, err, want)
 		}
+		if with, err := got.With(map[string]string{"maxObjects": "7"}); err != nil || with.MaxBytes != want || with.MaxObjects != 7 {
+			t.Errorf("%s with settings: %+v, %v", value, with, err)
+		}
 	}
 	for _, value := range []string{"", "0", "1", "1000", "01Ki", "1000000Ti", "1000Pi", "1Ei", "1K", "1 Ki", "-1Ki", "1.5Gi", "9223372036854775807", "1ki"} {
 		if _, err := params.ParseBucket(map[string]string{"contract": "c", "maxBytes": value}); !fault.Is(err, fault.InvalidArgument) {
