@@ -195,6 +195,8 @@ type Capabilities struct {
 	Placements bool
 	// Suspend: a contract can be suspended.
 	Suspend bool
+	// BucketBounds: single buckets can be bounded too, by a [Bounder].
+	BucketBounds bool
 	// Quota: the bounds that a contract can have.
 	Quota QuotaKinds
 	// Plans: a contract is signed for a plan that can be chosen.

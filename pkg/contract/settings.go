@@ -82,7 +82,7 @@ type GatewaySettings struct {
 	// Endpoints are where S3 is served, the default one first.
 	Endpoints Endpoints `yaml:"endpoints" jsonschema:"required,minItems=1"`
 	// CredentialsFile holds the key that administers accounts: root's at a
-	// versitygw, that of a user with the capabilities users=* and user-policy=* at Ceph.
+	// versitygw, that of a user with the capabilities users=* and user-policy=* at Ceph, for quotas of buckets also buckets=*.
 	CredentialsFile string `yaml:"credentialsFile" jsonschema:"required,minLength=1"`
 	// SettleTime is how long a change takes to reach all gateways, where there
 	// are several: the lifetime of versitygw's account cache, or the way to the

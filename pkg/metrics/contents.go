@@ -48,18 +48,18 @@ type measured struct {
 }
 
 func newContents() *contents {
-	desc := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, []string{"backend", "contract", "bucket", "namespace", "claim"}, nil)
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
 	}
+	of := []string{"backend", "contract", "bucket", "namespace", "claim"}
 	return &contents{
 		writes:     func() bool { return true },
-		bytes:      desc("bucket_bytes", "Bytes in a bucket, as its service counts them, when the driver last asked (once in drift.interval)."),
-		objects:    desc("bucket_objects", "Objects in a bucket, old versions among them, when the driver last asked."),
-		maxBytes:   desc("bucket_max_bytes", "How many bytes a bucket may hold (maxBytes)."),
-		maxObjects: desc("bucket_max_objects", "How many objects a bucket may hold (maxObjects)."),
-		leftOut: prometheus.NewDesc(prometheus.BuildFQName(namespace, "", "buckets_left_out"),
-			"Buckets that the metrics of single buckets leave out: there are too many, and these are the least full.", nil, nil),
-		all: map[cosi.ContractID]*measured{},
+		bytes:      desc("bucket_bytes", "Bytes in a bucket, as its service counts them, when the driver last asked (once in drift.interval).", of...),
+		objects:    desc("bucket_objects", "Objects in a bucket, old versions among them, when the driver last asked.", of...),
+		maxBytes:   desc("bucket_max_bytes", "How many bytes a bucket may hold (maxBytes).", of...),
+		maxObjects: desc("bucket_max_objects", "How many objects a bucket may hold (maxObjects).", of...),
+		leftOut:    desc("buckets_left_out", "Buckets that the metrics of single buckets leave out: there are too many, and these are the least full."),
+		all:        map[cosi.ContractID]*measured{},
 	}
 }
 

@@ -30,6 +30,11 @@ type Guard struct {
 	// MaxKeyLife is the longest that a key may live, such as 90d; by default
 	// any time.
 	MaxKeyLife string `yaml:"maxKeyLife,omitempty" jsonschema:"pattern=^([1-9][0-9]*[hd])?$"`
+	// MaxBucketBytes and MaxBucketObjects are the most that a class may let one bucket
+	// hold, written as maxBytes and maxObjects are; where one is given, each class or
+	// the defaults have to bound it.
+	MaxBucketBytes   string `yaml:"maxBucketBytes,omitempty" jsonschema:"pattern=^([1-9][0-9]*([KMGTP]i)?)?$"`
+	MaxBucketObjects string `yaml:"maxBucketObjects,omitempty" jsonschema:"pattern=^([1-9][0-9]*)?$"`
 	// MaxBuckets and MaxKeys are how many there may be of this driver's under
 	// the contract. Unlike the contract's quota they bind the driver alone, so
 	// they hold at a service that has no such bounds.
@@ -94,6 +99,18 @@ func (g Guard) Bucket(requested map[string]string, effective Bucket, region stri
 		}
 		faults = append(faults, fmt.Sprintf(text, quote(region), strings.Join(g.Regions, ", ")))
 	}
+	most := g.bounds()
+	for _, b := range []struct {
+		rule, parameter, most string
+		have, bound           int64
+	}{
+		{"maxBucketBytes", "maxBytes", g.MaxBucketBytes, effective.MaxBytes, most.MaxBytes},
+		{"maxBucketObjects", "maxObjects", g.MaxBucketObjects, effective.MaxObjects, most.MaxObjects},
+	} {
+		if b.most != "" && (b.have == 0 || b.have > b.bound) {
+			faults = append(faults, fmt.Sprintf("guard.%s: the class has to give a %s of at most %s", b.rule, b.parameter, b.most))
+		}
+	}
 	return faults
 }
 
@@ -102,6 +119,23 @@ func (g Guard) Bucket(requested map[string]string, effective Bucket, region stri
 func (g Guard) Settings(given map[string]string, effective Bucket) []string {
 	g.Regions = nil
 	return append(g.notAllowed(BucketSettings, given), g.Bucket(nil, effective, "")...)
+}
+
+// bounds are what a bucket may hold at most, read as a class's are.
+func (g Guard) bounds() Bucket {
+	b, _ := ParseBucket(g.asClass())
+	return b
+}
+
+func (g Guard) asClass() map[string]string {
+	class := map[string]string{"contract": "x"}
+	if g.MaxBucketBytes != "" {
+		class["maxBytes"] = g.MaxBucketBytes
+	}
+	if g.MaxBucketObjects != "" {
+		class["maxObjects"] = g.MaxBucketObjects
+	}
+	return class
 }
 
 // bucketWrites are the parameters of a BucketClass that a key overrides whose mode
@@ -204,6 +238,9 @@ func (g Guard) Check(d Defaults) []string {
 		if _, err := ParseAccess(map[string]string{"keyLife": g.MaxKeyLife}); err != nil {
 			fault("guard.maxKeyLife: %s is not a number of hours (12h) or days (90d)", quote(g.MaxKeyLife))
 		}
+	}
+	if _, err := ParseBucket(g.asClass()); err != nil {
+		fault("guard.maxBucketBytes, maxBucketObjects: %s", err)
 	}
 	for name, most := range map[string]*int64{"maxBuckets": g.MaxBuckets, "maxKeys": g.MaxKeys} {
 		if most != nil && *most < 0 {

@@ -210,6 +210,48 @@ func TestGuardRegions(t *testing.T) {
 	}
 }
 
+// A guard's bound of a bucket has to be met by the class or the defaults.
+func TestGuardOfQuotas(t *testing.T) {
+	guard := params.Guard{MaxBucketBytes: "1Gi", MaxBucketObjects: "1000"}
+	for _, c := range []struct {
+		bytes, objects int64
+		says           string
+	}{
+		{1 << 30, 1000, ""},
+		{1 << 20, 1, ""},
+		{1<<30 + 1024, 1001, "guard.maxBucketBytes: the class has to give a maxBytes of at most 1Gi|guard.maxBucketObjects: the class has to give a maxObjects of at most 1000"},
+		{0, 7, "guard.maxBucketBytes: the class has to give a maxBytes of at most 1Gi"},
+	} {
+		got := guard.Bucket(nil, params.Bucket{Contract: "c", MaxBytes: c.bytes, MaxObjects: c.objects}, "")
+		if strings.Join(got, "|") != c.says {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+	if got := guard.Check(params.Defaults{}); got != nil {
+		t.Errorf("%q", got)
+	}
+	if got := strings.Join((params.Guard{MaxBucketBytes: "99999999Ti", MaxBucketObjects: "0"}).Check(params.Defaults{}), "|"); !strings.Contains(got, "maxBytes: ") || !strings.Contains(got, "maxObjects: ") {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestQuotas(t *testing.T) {
+	for value, want := range map[string]int64{"1024": 1024, "1Ki": 1024, "500Mi": 500 << 20, "10Gi": 10 << 30, "999999Ti": 999999 << 40, "999Pi": 999 << 50, "999999999999998976": 999999999999998976} {
+		got, err := params.ParseBucket(map[string]string{"contract": "c", "maxBytes": value})
+		if err != nil || got.MaxBytes != want {
+			t.Errorf("%s: %d, %v; want %d", value, got.MaxBytes, err, want)
+		}
+		if with, err := got.With(map[string]string{"maxObjects": "7"}); err != nil || with.MaxBytes != want || with.MaxObjects != 7 {
+			t.Errorf("%s with settings: %+v, %v", value, with, err)
+		}
+	}
+	for _, value := range []string{"", "0", "1", "1000", "01Ki", "1000000Ti", "1000Pi", "1Ei", "1K", "1 Ki", "-1Ki", "1.5Gi", "9223372036854775807", "1ki"} {
+		if _, err := params.ParseBucket(map[string]string{"contract": "c", "maxBytes": value}); !fault.Is(err, fault.InvalidArgument) {
+			t.Errorf("%q: %v", value, err)
+		}
+	}
+}
+
 // A default gives way to what it cannot stand beside, on whichever side the rule
 // is written, and with it goes what is nothing without it.
 func TestUnder(t *testing.T) {

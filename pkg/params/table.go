@@ -238,7 +238,7 @@ func bucketRows() []row[Bucket] {
 		{
 			Parameter{Name: "maxBytes", Option: "quota", Class: BucketClass, TestedOn: onCounting, Type: "number of bytes, a multiple of 1024, such as `500Mi` or `2Ti`",
 				Text: "how much the bucket may hold; a write that would pass it is refused. `Ki`, `Mi`, `Gi`, `Ti` and `Pi` stand for powers of 1024",
-				// No number that is written so is beyond 64 bits.
+				// No number that is written so is beyond 64 bits, and each can be written in full.
 				Check: Check{Rules: []Rule{{Pattern: `[1-9][0-9]{0,17}|[1-8][0-9]{18}|[1-9][0-9]{0,5}[KMGT]i|[1-9][0-9]{0,2}Pi`, Fault: "is not a number of bytes such as 500Mi or 2Ti"}}}},
 			func(b *Bucket, v string) (err error) { b.MaxBytes, err = parseBytes(v); return err },
 		},

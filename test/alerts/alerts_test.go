@@ -54,6 +54,10 @@ var healthy = []string{
 	`contract_cosi_rpc_duration_seconds_count{job="d",namespace="s",pod="%s",method="/grpc.health.v1.Health/Check",code="Unavailable"} 0+60x400`,
 }
 
+func bucketSeries(name, bucket string) string {
+	return fmt.Sprintf(`contract_cosi_bucket_%s{job="d",namespace="s",pod="a",backend="main",contract="blue",bucket=%q,exported_namespace="team",claim=%q}`, name, bucket, bucket)
+}
+
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	tested := map[string]bool{}
@@ -163,6 +167,19 @@ func TestAlerts(t *testing.T) {
 			},
 			fires: map[int][]string{14: nil, 15: {`ContractCosiQuotaNearlyUsed{contract="blue", what="keys"}`}, 45: {
 				`ContractCosiQuotaNearlyUsed{contract="blue", what="buckets"}`, `ContractCosiQuotaNearlyUsed{contract="blue", what="keys"}`,
+			}},
+		},
+		{
+			name: "buckets fill up",
+			series: []string{
+				bucketSeries("bytes", "photos") + ` 90x29 95x300`, bucketSeries("max_bytes", "photos") + ` 100x400`,
+				bucketSeries("objects", "photos") + ` 0x400`, // which are not bounded
+				bucketSeries("objects", "videos") + ` 91x300`, bucketSeries("max_objects", "videos") + ` 100x400`,
+				bucketSeries("bytes", "music") + ` 91x400`,
+			},
+			fires: map[int][]string{14: nil, 15: {`ContractCosiBucketNearlyFull{backend="main", bucket="videos", claim="videos", contract="blue", exported_namespace="team", what="objects"}`}, 45: {
+				`ContractCosiBucketNearlyFull{backend="main", bucket="photos", claim="photos", contract="blue", exported_namespace="team", what="bytes"}`,
+				`ContractCosiBucketNearlyFull{backend="main", bucket="videos", claim="videos", contract="blue", exported_namespace="team", what="objects"}`,
 			}},
 		},
 	} {

@@ -114,6 +114,7 @@ func TestCapabilities(t *testing.T) {
 		{"labels", func(c contract.Capabilities) string { return yes(c.Labels) }},
 		{"quota.maxBuckets", func(c contract.Capabilities) string { return yes(c.Quota.Buckets) }},
 		{"quota.maxKeys", func(c contract.Capabilities) string { return yes(c.Quota.Keys) }},
+		{"maxBytes, maxObjects of a bucket", func(c contract.Capabilities) string { return yes(c.BucketBounds) }},
 		{"quota.maxBytes, maxObjects", func(c contract.Capabilities) string { return yes(c.Quota.Bytes && c.Quota.Objects) }},
 	}
 	table := "| | " + strings.Join(harness.StorageTypes, " | ") + " |\n|---|" + strings.Repeat("---|", len(harness.StorageTypes)) + "\n"

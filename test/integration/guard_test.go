@@ -26,13 +26,14 @@ func TestGuardRefuses(t *testing.T) {
   - name: `+contract+`
     backend: main
     guard:
-      parameters: [region, versioning, acl, onDelete, tags, access, prefix, keyLife, actions]
+      parameters: [region, versioning, acl, onDelete, tags, maxBytes, access, prefix, keyLife, actions]
       required: [tags, prefix]
       refusePublic: true
       regions: [us-east-1]
       modes: [ReadOnly, WriteOnly]
       actions: ["s3:GetObject", "s3:PutObject"]
       maxKeyLife: 30d
+      maxBucketBytes: 1Gi
 `)
 	class := func(pairs ...string) map[string]string {
 		out := map[string]string{"contract": contract}
@@ -41,20 +42,20 @@ func TestGuardRefuses(t *testing.T) {
 		}
 		return out
 	}
-	all := class("websiteIndex", "x", "cors", `{"CORSRules":[{"AllowedOrigins":["*"],"AllowedMethods":["GET"]}]}`, "acl", "public-read", "region", "us-west-1")
+	all := class("maxBytes", "2Gi", "websiteIndex", "x", "cors", `{"CORSRules":[{"AllowedOrigins":["*"],"AllowedMethods":["GET"]}]}`, "acl", "public-read", "region", "us-west-1")
 	for _, create := range []func() error{
 		func() error { _, err := e.create(contract+"-1", all); return err },
 		func() error { _, err := v2{e}.create(contract+"-1", all); return err },
 	} {
 		expectCode(t, create(), codes.FailedPrecondition, "contract "+contract+" does not allow it",
 			"guard.parameters: a BucketClass may not give cors, websiteIndex", "guard.required: the BucketClass has to give tags",
-			"guard.refusePublic: acl makes the bucket public", `guard.regions: "us-west-1" is not one of us-east-1`)
+			"guard.refusePublic: acl makes the bucket public", "guard.maxBucketBytes: the class has to give a maxBytes of at most 1Gi", `guard.regions: "us-west-1" is not one of us-east-1`)
 	}
 	if code := e.api(http.MethodGet, "/v1/contracts/"+contract, nil, nil); code != http.StatusNotFound {
 		t.Errorf("a refused class signed the contract (HTTP %d)", code)
 	}
 
-	id := e.mustCreate(contract+"-1", class("tags", "a=b", "region", "us-east-1"))
+	id := e.mustCreate(contract+"-1", class("tags", "a=b", "region", "us-east-1", "maxBytes", "1Gi"))
 	_, err := e.grant(id, "ba-1", map[string]string{"sourceIP": "10.0.0.0/8", "actions": "s3:GetObject,s3:DeleteObject", "keyLife": "31d"})
 	expectCode(t, err, codes.FailedPrecondition, "guard.parameters: a BucketAccessClass may not give sourceIP", "has to give prefix",
 		"guard.modes: ReadWrite is not one of ReadOnly, WriteOnly", "guard.actions: s3:DeleteObject are not of", "guard.maxKeyLife: the class has to give a keyLife of at most 30d")
@@ -70,7 +71,7 @@ func TestGuardRefuses(t *testing.T) {
 	e.stop()
 	writeFile(t, e.configFile, strings.Replace(readFile(t, e.configFile), "required: [tags, prefix]", "required: [tags, prefix, encryption, sourceIP]", 1))
 	e.start()
-	e.mustCreate(contract+"-1", class("tags", "a=b", "region", "us-east-1"))
+	e.mustCreate(contract+"-1", class("tags", "a=b", "region", "us-east-1", "maxBytes", "1Gi"))
 	if again := e.mustGrant(id, "ba-1", within); again != g {
 		t.Error("the key has changed")
 	}

@@ -167,6 +167,15 @@ type Guard struct {
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[1-9][0-9]*[hd]$`
 	MaxKeyLife string `json:"maxKeyLife,omitempty"`
+	// maxBucketBytes is the most that maxBytes of a class may be, such as 2Ti; where it
+	// is given, a class or the defaults have to give one.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[1-9][0-9]*([KMGTP]i)?$`
+	MaxBucketBytes string `json:"maxBucketBytes,omitempty"`
+	// maxBucketObjects is the same of maxObjects.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[1-9][0-9]*$`
+	MaxBucketObjects string `json:"maxBucketObjects,omitempty"`
 	// maxBuckets is how many buckets this driver makes under a contract at most. Unlike
 	// the quota it binds the driver alone, and holds at a service without such a bound.
 	// +optional

@@ -83,7 +83,7 @@ func (p *Provider) Capabilities() contract.Capabilities {
 	scoped := p.scopeBy == contract.ScopeByKey
 	return contract.Capabilities{
 		ScopeBy: p.scopeBy, SourceAddresses: scoped, SeveralBuckets: true, SeveralPrefixes: scoped, Actions: scoped, KeyExpiry: true,
-		Suspend: true, Plans: true, Labels: true,
+		Suspend: true, Plans: true, Labels: true, BucketBounds: true,
 		Quota: contract.QuotaKinds{Buckets: true, Keys: true, Bytes: true, Objects: true}, // the service says what it has not
 	}
 }

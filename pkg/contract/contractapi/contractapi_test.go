@@ -1171,7 +1171,7 @@ func TestCapabilities(t *testing.T) {
 	_, p := play(t, nil)
 	want := contract.Capabilities{
 		ScopeBy: contract.ScopeByKey, SourceAddresses: true, SeveralBuckets: true, SeveralPrefixes: true, Actions: true, KeyExpiry: true,
-		Suspend: true, Plans: true, Labels: true,
+		Suspend: true, Plans: true, Labels: true, BucketBounds: true,
 		Quota: contract.QuotaKinds{Buckets: true, Keys: true, Bytes: true, Objects: true},
 	}
 	if got := p.Capabilities(); got != want {

@@ -35,7 +35,11 @@ func testBucketQuota(e *env) {
 	t := e.sign()
 	b := t.bucket()
 	bounder, _ := e.Provider.(contract.Bounder) // the portable type is one for every provider
-	if _, can := e.bare.(contract.Bounder); !can {
+	_, can := e.bare.(contract.Bounder)
+	if can != e.Provider.Capabilities().BucketBounds {
+		e.Errorf("the capability is %t, and the provider a Bounder: %t", !can, can)
+	}
+	if !can {
 		e.kind("bounding a bucket", bounder.BoundBucket(e.Context(), t.Name, b, contract.Bounds{MaxObjects: 1}), fault.Unsupported)
 		_, err := bounder.BucketUse(e.Context(), t.Name, b)
 		e.kind("a bucket's use", err, fault.Unsupported)

@@ -130,7 +130,7 @@ func (p *provider) call(ctx context.Context, name string, do func() error) error
 func (p *provider) Capabilities() contract.Capabilities {
 	return contract.Capabilities{
 		ScopeBy: contract.ScopeByKey, SeveralBuckets: true, SeveralPrefixes: true, ChosenKeys: p.secrets == Chosen, SharedBuckets: p.shared,
-		Suspend: true, Quota: contract.QuotaKinds{Buckets: true},
+		Suspend: true, BucketBounds: true, Quota: contract.QuotaKinds{Buckets: true},
 	}
 }
 

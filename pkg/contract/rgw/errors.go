@@ -19,7 +19,6 @@ var kinds = map[string]fault.Kind{
 	"KeyExists":               fault.Conflict,
 	"AccountAlreadyExists":    fault.Conflict,
 	"NoSuchUser":              fault.NotFound,
-	"NoSuchBucket":            fault.NotFound,
 	"NoSuchKey":               fault.NotFound,
 	"NoSuchEntity":            fault.NotFound, // the same of the IAM API
 	"BucketAlreadyExists":     fault.FailedPrecondition,

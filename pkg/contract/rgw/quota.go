@@ -17,6 +17,9 @@ import (
 // BucketUse implements contract.Bounder.
 func (p *Provider) BucketUse(ctx context.Context, name, bucket string) (contract.BucketUse, error) {
 	b, err := p.calls.getBucket(ctx, tenantOf(name)+"/"+bucket)
+	if signed.Code(err) == "NoSuchBucket" { // of any other call it is an S3 server's that knows no administration
+		err = fault.As(fault.NotFound, err)
+	}
 	return b.use(), err
 }
 

@@ -91,7 +91,7 @@ func newClient(c Config) *client {
 // Capabilities implements contract.Provider.
 func (p *Provider) Capabilities() contract.Capabilities {
 	return contract.Capabilities{
-		ScopeBy: contract.ScopeByIdentityPolicy, SourceAddresses: true, SeveralBuckets: true, TagsLater: true, Placements: true, Suspend: true,
+		ScopeBy: contract.ScopeByIdentityPolicy, SourceAddresses: true, SeveralBuckets: true, TagsLater: true, Placements: true, Suspend: true, BucketBounds: true,
 		Quota: contract.QuotaKinds{Buckets: true, Bytes: true, Objects: true}, Settles: p.settles,
 	}
 }
