@@ -426,7 +426,7 @@ func (a *Admin) keys(ctx context.Context, r Request, tell answer) error {
 // keyOf is a key as far as the journal tells: its State is "" if that is the
 // service's to say.
 func keyOf(record *journal.Account) Key {
-	k := Key{ID: record.ID.String(), AccessKeyID: record.Issued.AccessKeyID, Buckets: record.Effective.Buckets, IssuedAt: issuedAt(record), EndsAt: record.ExpiresAt()}
+	k := Key{ID: record.ID.String(), AccessKeyID: record.Issued.AccessKeyID, Buckets: record.Effective.Buckets, IssuedAt: record.KeyIssuedAt(), EndsAt: record.ExpiresAt()}
 	switch {
 	case record.Cut == journal.Done:
 		k.State = "Revoked"
@@ -442,13 +442,6 @@ func keyOf(record *journal.Account) Key {
 		}
 	}
 	return k
-}
-
-func issuedAt(record *journal.Account) time.Time {
-	if record.IssuedAt.IsZero() {
-		return record.CreatedAt
-	}
-	return record.IssuedAt
 }
 
 // Orphan is something that is on one side only.
@@ -525,7 +518,7 @@ func (a *Admin) rotateOne(ctx context.Context, id cosi.AccountID, r Request, tel
 		} else if err != nil {
 			return err
 		}
-		if record.Phase != journal.Done || record.Cut != "" || time.Since(issuedAt(record)) < r.OlderThan || record.Rotation != nil && !keys.Due(record.Rotation) {
+		if record.Phase != journal.Done || record.Cut != "" || time.Since(record.KeyIssuedAt()) < r.OlderThan || record.Rotation != nil && !keys.Due(record.Rotation) {
 			return nil
 		}
 	}

@@ -21,10 +21,18 @@ func (p *Provisioner) RotateAccess(ctx context.Context, id cosi.AccountID, grace
 			return fault.New(fault.FailedPrecondition, "its key has ended, as its class says (keyLife); delete the BucketAccess and make a new one")
 		}
 		begun := record.Rotation != nil && record.Rotation.Phase != journal.Done
-		if err := slot.Tend(ctx); err != nil || begun {
+		if err := p.finish(ctx, slot, record); err != nil || begun {
 			return err
 		}
-		return slot.Rotate(ctx, grace)
+		since := time.Time{}
+		if record.Effective.KeyRotation > 0 {
+			since = time.Now().UTC()
+		}
+		if err := slot.Rotate(ctx, grace, since); err != nil {
+			return err
+		}
+		_ = p.renew(ctx, slot, record) // what could not be delivered is told, and tried again
+		return nil
 	})
 }
 
@@ -42,9 +50,9 @@ func (p *Provisioner) Delivered(ctx context.Context, id cosi.AccountID) error {
 	})
 }
 
-// Tend does what is due of a record without anyone asking: it carries on a
-// rotation or a cut that was interrupted, ends a rotation whose grace is over, and
-// cancels a contract that has lost its last bucket. In most cases there is nothing, and no
+// Tend does what is due of a record without anyone asking: it rotates a key that is
+// old enough, carries on a rotation or a cut that was interrupted, ends a rotation
+// whose grace is over, and cancels a contract that has lost its last bucket. In most cases there is nothing, and no
 // call is made.
 func (p *Provisioner) Tend(ctx context.Context, key journal.Key) error {
 	switch key.Kind {
@@ -60,14 +68,14 @@ func (p *Provisioner) Tend(ctx context.Context, key journal.Key) error {
 			return err
 		}
 		record, err := p.journal.Account(ctx, id)
-		if err != nil || record.Rotation == nil && record.Cut != journal.Intent {
+		if err != nil || !p.tending(record) {
 			return absentIsNil(err)
 		}
 		return absentIsNil(p.onKey(ctx, id, p.beginIdle, func(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
 			if record.Cut != "" {
 				return p.cut(ctx, slot, record)
 			}
-			return slot.Tend(ctx)
+			return p.renew(ctx, slot, record)
 		}))
 	}
 	return nil
