@@ -112,6 +112,9 @@ func (s *Secrets) find(ctx context.Context, d provisioner.Delivery) (*objects.Bu
 	accesses, version := s.accesses, s.version
 	s.mu.Unlock()
 	gone := fault.New(fault.FailedPrecondition, "there is no BucketAccess with the UID %s", id)
+	if !known && len(s.Namespaces) > 0 {
+		return nil, "", fault.New(fault.PermissionDenied, "in the namespaces of applicationSecrets there is no BucketAccess with the UID %s; add its namespace, or use a class without keyRotation", id)
+	}
 	if !known {
 		return nil, "", gone
 	}

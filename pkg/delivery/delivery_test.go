@@ -76,6 +76,14 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/apis/objectstorage.k8s.io":
 		v := map[string]any{"groupVersion": of, "version": a.version}
 		answer(200, map[string]any{"kind": "APIGroup", "apiVersion": "v1", "name": "objectstorage.k8s.io", "versions": []any{v}, "preferredVersion": v})
+	case resource == "bucketaccesses" && len(parts) == 6:
+		var in []map[string]any
+		for _, one := range a.accesses {
+			if one["metadata"].(map[string]any)["namespace"] == parts[4] {
+				in = append(in, one)
+			}
+		}
+		answer(200, map[string]any{"kind": "BucketAccessList", "apiVersion": of, "metadata": map[string]any{}, "items": in})
 	case r.URL.Path == "/apis/"+of+"/bucketaccesses": // two a page
 		from := 0
 		_, _ = fmt.Sscan(r.URL.Query().Get("continue"), &from)
@@ -182,7 +190,11 @@ func (a *api) held() string {
 	if id, is := s.Data["COSI_S3_ACCESS_KEY_ID"]; is {
 		return string(id) + "/" + string(s.Data["COSI_S3_ACCESS_SECRET_KEY"])
 	}
-	var info struct{ Spec struct{ SecretS3 struct{ AccessKeyID, AccessSecretKey string } } }
+	var info struct {
+		Spec struct {
+			SecretS3 struct{ AccessKeyID, AccessSecretKey string }
+		}
+	}
 	_ = json.Unmarshal(s.Data["BucketInfo"], &info)
 	return info.Spec.SecretS3.AccessKeyID + "/" + info.Spec.SecretS3.AccessSecretKey
 }
@@ -262,6 +274,26 @@ func TestDeliver(t *testing.T) {
 			if told := strings.Contains(log.String(), "secret=\"blue/web\""); told != c.replaced || strings.Contains(log.String(), "secret of") {
 				t.Errorf("%s, %s: the log has %s", version, c.name, log)
 			}
+		}
+	}
+}
+
+// With a list of namespaces nothing is asked of any other.
+func TestNamespaces(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		namespaces []string
+		want       fault.Kind
+	}{{[]string{"blue"}, ""}, {[]string{"red", "green"}, fault.PermissionDenied}} {
+		a := world("v1alpha1")
+		s, ctx, _ := a.open(t, c.namespaces...)
+		_, err := s.Deliver(ctx, request("next", "old", false))
+		if fault.KindOf(err) != c.want {
+			t.Errorf("%v: %v", c.namespaces, err)
+		}
+		_, err = s.Deliver(ctx, request("next", "old", false))
+		if c.want != "" && !fault.Is(err, fault.Unavailable) { // it was listed a moment ago
+			t.Errorf("%v, again: %v", c.namespaces, err)
 		}
 	}
 }

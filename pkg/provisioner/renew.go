@@ -195,7 +195,7 @@ func (p *Provisioner) inspectSecret(ctx context.Context, record *journal.Account
 	}
 	_, err := p.deliver(ctx, record, Delivery{})
 	switch fault.KindOf(err) {
-	case "", fault.FailedPrecondition:
+	case "", fault.FailedPrecondition, fault.PermissionDenied: // a Secret that it may not see is not looked at
 		return nil, nil
 	case fault.Conflict:
 		return []Finding{{What: secretFinding, Why: foreignIsLeft}}, nil
