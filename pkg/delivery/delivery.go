@@ -100,32 +100,26 @@ func (s *Secrets) find(ctx context.Context, d provisioner.Delivery) (*objects.Bu
 	if id == "" {
 		return nil, "", fault.New(fault.FailedPrecondition, "it was not granted to a BucketAccess, so it has no Secret")
 	}
-	s.mu.Lock()
-	name, known := s.names[id]
-	if !known {
-		if err := s.list(ctx); err != nil {
-			s.mu.Unlock()
-			return nil, "", err
-		}
-		name, known = s.names[id]
-	}
-	accesses, version := s.accesses, s.version
-	s.mu.Unlock()
-	gone := fault.New(fault.FailedPrecondition, "there is no BucketAccess with the UID %s", id)
-	if !known && len(s.Namespaces) > 0 {
-		return nil, "", fault.New(fault.PermissionDenied, "in the namespaces of applicationSecrets there is no BucketAccess with the UID %s; add its namespace, or use a class without keyRotation", id)
-	}
-	if !known {
-		return nil, "", gone
+	name, accesses, version, err := s.lookUp(ctx, id, false)
+	if err != nil {
+		return nil, "", err
 	}
 	access := &objects.BucketAccess{}
-	err := accesses.Do(ctx, "get", access, func(r *rest.Request) *rest.Request { return r.Namespace(name.Namespace).Name(name.Name) })
+	read := func() error {
+		err := accesses.Do(ctx, "get", access, func(r *rest.Request) *rest.Request { return r.Namespace(name.Namespace).Name(name.Name) })
+		if err == nil && access.UID != id {
+			err = fault.New(fault.NotFound, "BucketAccess %s is another one now", name)
+		}
+		return err
+	}
+	if err = read(); fault.Is(err, fault.NotFound) { // or the cluster has another version of COSI now
+		if name, accesses, version, err = s.lookUp(ctx, id, true); err == nil {
+			err = read()
+		}
+	}
 	switch {
-	case fault.Is(err, fault.NotFound) || err == nil && access.UID != id:
-		s.mu.Lock()
-		delete(s.names, id)
-		s.mu.Unlock()
-		return nil, "", gone
+	case fault.Is(err, fault.NotFound):
+		return nil, "", fault.As(fault.FailedPrecondition, err)
 	case err != nil:
 		return nil, "", err
 	case access.DeletionTimestamp != nil:
@@ -136,12 +130,32 @@ func (s *Secrets) find(ctx context.Context, d provisioner.Delivery) (*objects.Bu
 	return access, version, nil
 }
 
-// list reads the names of all BucketAccesses, in the version that the cluster has now.
-// It is not done twice within a while: what is not among them is then Unavailable.
-func (s *Secrets) list(ctx context.Context) error {
-	if time.Since(s.listed) < again {
-		return fault.New(fault.Unavailable, "BucketAccesses are listed every %s at most", again)
+// lookUp returns where a BucketAccess is, and what reads it. If it is not known, or was
+// not found where it was, all are listed.
+func (s *Secrets) lookUp(ctx context.Context, id types.UID, gone bool) (types.NamespacedName, *kube.Client, string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name, known := s.names[id]
+	if !known || gone {
+		if !gone && time.Since(s.listed) < again {
+			return name, nil, "", fault.New(fault.Unavailable, "BucketAccesses are listed every %s at most", again)
+		}
+		if err := s.list(ctx); err != nil {
+			return name, nil, "", err
+		}
+		name, known = s.names[id]
 	}
+	switch {
+	case !known && len(s.Namespaces) > 0:
+		return name, nil, "", fault.New(fault.PermissionDenied, "in the namespaces of applicationSecrets there is no BucketAccess with the UID %s; add its namespace, or use a class without keyRotation", id)
+	case !known:
+		return name, nil, "", fault.New(fault.FailedPrecondition, "there is no BucketAccess with the UID %s", id)
+	}
+	return name, s.accesses, s.version, nil
+}
+
+// list reads the names of all BucketAccesses, in the version that the cluster has now.
+func (s *Secrets) list(ctx context.Context) error {
 	versions, err := kube.Versions(ctx, s.At, objects.Group)
 	if err != nil {
 		return fault.In(err, "which version of COSI the cluster has is not known")

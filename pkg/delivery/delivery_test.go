@@ -92,7 +92,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			next = fmt.Sprint(to)
 		}
 		answer(200, map[string]any{"kind": "BucketAccessList", "apiVersion": of, "metadata": map[string]any{"continue": next}, "items": a.accesses[from:to]})
-	case resource == "bucketaccesses" && len(parts) == 7:
+	case strings.HasPrefix(r.URL.Path, "/apis/"+of+"/") && resource == "bucketaccesses" && len(parts) == 7:
 		for _, one := range a.accesses {
 			if meta := one["metadata"].(map[string]any); meta["namespace"] == parts[4] && meta["name"] == parts[6] {
 				out := maps.Clone(one)
@@ -295,6 +295,25 @@ func TestNamespaces(t *testing.T) {
 		if c.want != "" && !fault.Is(err, fault.Unavailable) { // it was listed a moment ago
 			t.Errorf("%v, again: %v", c.namespaces, err)
 		}
+	}
+}
+
+// A cluster that is moved from one version of COSI to the other keeps its accounts: the
+// Secret of the new BucketAccess is found, with the driver running.
+func TestAcrossVersions(t *testing.T) {
+	t.Parallel()
+	a := world("v1alpha1")
+	s, ctx, _ := a.open(t)
+	if _, err := s.Deliver(ctx, request("next", "old", false)); err != nil {
+		t.Fatal(err)
+	}
+	moved := world("v1alpha2")
+	a.mu.Lock()
+	a.version, a.accesses, a.secrets = "v1alpha2", moved.accesses, moved.secrets
+	a.secrets["blue/web"].Data["COSI_S3_ACCESS_KEY_ID"] = []byte("next")
+	a.mu.Unlock()
+	if written, err := s.Deliver(ctx, request("last", "next", false)); err != nil || !written || a.held() != "last/secret of last" {
+		t.Errorf("written %v, %v; the Secret has %q", written, err, a.held())
 	}
 }
 

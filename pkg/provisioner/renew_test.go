@@ -442,3 +442,48 @@ func TestScheduleOfRenewal(t *testing.T) {
 		}
 	})
 }
+
+// Keys that have to go are replaced with a grace of minutes, also in the middle of a
+// rotation with a longer one; what cannot be delivered is refused and stays as it is.
+func TestReplaceKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRenewing(t, memory.Chosen, 1)
+		p := r.granted()
+		id, _ := cosi.ParseAccountID(accessID("ba-1"))
+		first := r.apps["ba-1"]
+		r.must("rotate", func() error { return r.rotate(p, "ba-1", 24*time.Hour) })
+		leaked := r.apps["ba-1"]
+		if leaked == first {
+			r.fail("a rotation by hand is not delivered")
+		}
+		time.Sleep(time.Second)
+		before := time.Now()
+		looks := 0
+		for {
+			more, err := p.ReplaceKey(r.ctx(), id, before, 2*time.Minute)
+			if err != nil {
+				r.fail("replace: %v", err)
+			}
+			if !r.works(r.apps["ba-1"], "data") {
+				r.fail("the Secret's key is refused")
+			}
+			if looks++; !more || looks > 100 {
+				break
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if r.works(first, "data") || r.works(leaked, "data") || looks < 24 {
+			r.fail("after %d looks the old keys still work, or the grace was none", looks)
+		}
+		if more, err := p.ReplaceKey(r.ctx(), id, before, 2*time.Minute); more || err != nil {
+			r.fail("resumed when all is done: %v, %v", more, err)
+		}
+		other, _ := cosi.ParseAccountID(accessID("ba-2"))
+		key := r.apps["ba-2"]
+		r.apps["ba-2"] = secret.KeyPair{AccessKeyID: "by-hand"}
+		if _, err := p.ReplaceKey(r.ctx(), other, time.Now(), time.Minute); !fault.Is(err, fault.Mismatch) || !r.works(key, "data") {
+			r.fail("with an edited Secret: %v", err)
+		}
+	})
+}

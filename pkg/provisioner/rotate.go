@@ -36,6 +36,42 @@ func (p *Provisioner) RotateAccess(ctx context.Context, id cosi.AccountID, grace
 	})
 }
 
+// ReplaceKey replaces the key of an access if it was issued before a time, with the
+// grace of whatever rotation it is in cut to that which is given. It takes several
+// calls, and reports whether there is more to do: the key waits for its grace.
+func (p *Provisioner) ReplaceKey(ctx context.Context, id cosi.AccountID, before time.Time, grace time.Duration) (more bool, err error) {
+	if p.deliverer == nil {
+		return false, fault.New(fault.FailedPrecondition, "the driver may not write applications' Secrets (applicationSecrets in its configuration); use rotate --older-than, and deliver the keys by hand")
+	}
+	err = p.onKey(ctx, id, p.begin, func(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
+		if record.Cut != "" || ended(record) { // no one can use it
+			return nil
+		}
+		if r := record.Rotation; r != nil && r.Grace > grace {
+			r.Grace = grace
+			if err := slot.Save(ctx); err != nil {
+				return err
+			}
+		}
+		err := p.finish(ctx, slot, record)
+		if err == nil && record.Rotation == nil && record.KeyIssuedAt().Before(before) {
+			if _, err := p.deliver(ctx, record, Delivery{}); err != nil {
+				return undelivered(err)
+			}
+			since := time.Time{}
+			if record.Effective.KeyRotation > 0 {
+				since = time.Now().UTC()
+			}
+			if err = slot.Rotate(ctx, grace, since); err == nil {
+				err = p.finish(ctx, slot, record)
+			}
+		}
+		more = record.Rotation != nil || record.KeyIssuedAt().Before(before)
+		return err
+	})
+	return more, absentIsNil(err)
+}
+
 // Delivered records that the application's Secret has the key of a rotation; see
 // [keys.Slot.Deliver].
 func (p *Provisioner) Delivered(ctx context.Context, id cosi.AccountID) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,9 @@ import (
 	cosiapi "sigs.k8s.io/container-object-storage-interface/client/apis"
 )
 
+// renewFor is how long keys are renewed.
+var renewFor = flag.Duration("renew", 75*time.Second, "how `long` keys are renewed while they are used")
+
 // renewed rotates the keys of many accesses as fast as it can, while each application
 // writes an object a second with whatever its Secret says, and parts are killed: no
 // request with the Secret's key is refused, no access ever has three keys, and in the
@@ -23,8 +27,9 @@ func renewed(s *scenario) {
 	const (
 		claims, perClaim = 4, 5
 		older, grace     = 8 * time.Second, 5 * time.Second
-		lasts            = 75 * time.Second
+		between          = 12 * time.Second // two kills
 	)
+	lasts := *renewFor
 	n := s.tenant("renewed", classes{parameters: map[string]string{"onDelete": "empty"}})
 	var names []string
 	for i := range claims {
@@ -107,14 +112,17 @@ func renewed(s *scenario) {
 			time.Sleep(time.Second)
 		}
 	})
-	for _, part := range []struct {
+	parts := []struct {
 		name string
 		back func() error
 	}{
 		{"driver", s.startDriver}, {"contractd", s.startContractd}, {"sidecar", func() error { return s.startCOSI("sidecar", fast) }},
 		{"driver", s.startDriver}, {"apiserver", s.restartAPIServer},
-	} {
-		time.Sleep(lasts / 10)
+	}
+	end := time.Now().Add(lasts)
+	for i := 0; time.Until(end) > between; i++ {
+		time.Sleep(between)
+		part := parts[i%len(parts)]
 		s.kill(part.name)
 		s.must(part.back())
 	}
@@ -136,6 +144,19 @@ func renewed(s *scenario) {
 		s.Errorf("%d requests, and %d keys of an access at least, are too few to prove anything", requests, fewest)
 	}
 	s.note("%d accesses, %d rotations, %d requests, none refused; at most %d keys; %d keys of an access at least", len(names), rotations, requests, most, fewest)
+	// All at once, for keys that have leaked.
+	leaked := map[string]credentials{}
+	for _, name := range names {
+		leaked[name] = n.secret(name)
+	}
+	out, err := exec.CommandContext(s.ctx, s.build.Driver, "rotate", "--contract", contract, "--now", "--grace", "3s", "--config", filepath.Join(s.dir, "driver.yaml")).CombinedOutput()
+	if err != nil {
+		s.Errorf("rotate --now: %v\n%s", err, tail(string(out), 40))
+	}
+	for _, name := range names {
+		s.must(s.refused(leaked[name]))
+		s.must(n.secret(name).works(s.ctx))
+	}
 	n.deleteAll()
 	n.vanish()
 }
