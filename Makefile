@@ -74,6 +74,11 @@ e2e: build ## run the driver in a cluster, with manifests in and Secrets out; RU
 .PHONY: node
 node: ## run the driver on a Kubernetes node with kubelet, containerd and helm; as root, installs the Debian packages it needs; RUN=pattern chooses scenarios, LONG=1 adds a lost leader
 	@bash test/node/run.sh $(if $(LONG),-long)
+SOAK ?= 20m
+
+.PHONY: soak
+soak: build ## renew keys for SOAK (20m) in a cluster, while applications use them and parts are killed
+	@bash test/e2e/run.sh -test.run 'Scenarios/keys_renewed' -renew $(SOAK)
 
 CEPH = ceph-mon ceph-osd radosgw ceph-common
 

@@ -69,6 +69,7 @@ var levels = map[string]int{
 	"pkg/metrics":         8,
 	"pkg/tracing":         8,
 	"pkg/events":          8,
+	"pkg/delivery":        8,
 	"pkg/contracts":       8,
 	"pkg/drift":           8,
 	"pkg/admin":           8,
@@ -102,11 +103,11 @@ var reserved = []struct {
 		},
 	},
 	{
-		why:     "Kubernetes is known to one journal, to the Lease beside it, to the Events of claims and to the contracts that are ordered in it only",
+		why:     "Kubernetes is known to one journal, to the Lease beside it, to the Events of claims, to the Secrets of accesses and to the contracts that are ordered in it only",
 		imports: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"},
 		allowed: func(path string) bool {
 			return under(path, "pkg/kube") || under(path, "pkg/journal/secrets") || under(path, "pkg/lease") || under(path, "pkg/events") ||
-				under(path, "pkg/apis") || under(path, "pkg/contracts")
+				under(path, "pkg/apis") || under(path, "pkg/delivery") || under(path, "pkg/contracts")
 		},
 	},
 }

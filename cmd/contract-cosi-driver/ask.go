@@ -44,6 +44,8 @@ const (
 	// call under way has made is not taken for an orphan.
 	auditGrace  = 15 * time.Minute
 	rotateGrace = 24 * time.Hour
+	// nowGrace is for keys that have to go: the kubelet takes about a minute.
+	nowGrace = 2 * time.Minute
 )
 
 // asking is the group of the commands that ask a driver.
@@ -54,7 +56,8 @@ func ask(command admin.Command) *cobra.Command {
 	c := &cobra.Command{Use: string(command), Args: arguments, GroupID: asking}
 	flags := c.Flags()
 	var r admin.Request
-	var file, output string
+	var file, output, issuedBefore string
+	var now bool
 	configFlag(flags, &file)
 	flags.StringVarP(&output, "output", "o", "table", "the `format`: table, json or yaml")
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // fails for a flag that there is not
@@ -80,8 +83,11 @@ func ask(command admin.Command) *cobra.Command {
 		c.Short = "Issue new keys beside old ones"
 		c.Example = "  contract-cosi-driver rotate --access main.team-blue.ba-web --grace 12h\n" +
 			"  contract-cosi-driver rotate --access main.team-blue.ba-web --delivered\n" +
-			"  contract-cosi-driver rotate --older-than 90d"
-		contract("with --older-than, only keys of this contract, by `name` or id")
+			"  contract-cosi-driver rotate --older-than 90d\n" +
+			"  contract-cosi-driver rotate --contract team-blue --now"
+		contract("with --older-than or --now, only keys of this contract, by `name` or id")
+		flags.BoolVar(&now, "now", false, "with --contract, replace every key, and wait until all old ones are revoked; the grace is then 2m by default")
+		flags.StringVar(&issuedBefore, "issued-before", "", "in place of --now, replace what was issued before this `time` only, to resume")
 		flags.StringVar(&r.Access, "access", "", "rotate the key of the access with this `id`")
 		flags.Var((*age)(&r.OlderThan), "older-than", "rotate every key of at least this `age`, such as 90d")
 		flags.BoolVar(&r.Delivered, "delivered", false, "with --access, say that the application's Secret has the new key by now; the grace begins")
@@ -97,6 +103,12 @@ func ask(command admin.Command) *cobra.Command {
 	}
 	c.RunE = onConfig(&file, func(c *cobra.Command, configuration *config.Config) error {
 		log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(c.ErrOrStderr())))
+		if !r.IssuedBefore.IsZero() {
+			if !c.Flags().Changed("grace") {
+				r.Grace = nowGrace
+			}
+			_, _ = fmt.Fprintf(c.ErrOrStderr(), "If this is interrupted, resume it with rotate --contract %s --issued-before %s\n", r.Contract, r.IssuedBefore.Format(time.RFC3339Nano))
+		}
 		p := &printer{command: command, output: output, stdout: bufio.NewWriter(c.OutOrStdout()), stderr: c.ErrOrStderr(), told: time.Now()}
 		if err := driver.Ask(klog.NewContext(c.Context(), log), configuration, command, r, p.take); err != nil {
 			return errors.Join(p.stdout.Flush(), err)
@@ -110,6 +122,17 @@ func ask(command admin.Command) *cobra.Command {
 		case command != admin.Rotate:
 		case flags.Changed("older-than") && r.OlderThan == 0:
 			return errors.New("--older-than has to be more than 0s; 1s rotates every key")
+		case now || issuedBefore != "":
+			r.IssuedBefore = time.Now().UTC()
+			if issuedBefore != "" {
+				var err error
+				if r.IssuedBefore, err = time.Parse(time.RFC3339, issuedBefore); err != nil {
+					return fmt.Errorf("--issued-before %q is not a time such as %s", issuedBefore, time.RFC3339)
+				}
+			}
+			if r.Contract == "" || r.Access != "" || r.OlderThan != 0 || r.Delivered || now && issuedBefore != "" {
+				return errors.New("--now and --issued-before go with --contract NAME and --grace only, and not with each other")
+			}
 		case (r.Access == "") == (r.OlderThan == 0):
 			return errors.New("give either --access ID, for one key, or --older-than AGE, for all keys of at least that age")
 		case r.Delivered && r.Access == "":
@@ -145,7 +168,11 @@ func (p *printer) take(l admin.Line) {
 	p.report.Faults = append(p.report.Faults, l.Faults...)
 	if l.Of > 0 && time.Since(p.told) >= progressEvery {
 		p.told = time.Now()
-		_, _ = fmt.Fprintf(p.stderr, "%s: %d of %d contracts\n", p.command, l.Done, l.Of)
+		of := "contracts"
+		if p.command == admin.Rotate {
+			of = "keys"
+		}
+		_, _ = fmt.Fprintf(p.stderr, "%s: %d of %d %s\n", p.command, l.Done, l.Of, of)
 		p.err = errors.Join(p.err, p.stdout.Flush())
 	}
 	if l.Item == nil {

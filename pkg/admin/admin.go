@@ -20,6 +20,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
@@ -70,6 +72,9 @@ type Request struct {
 	Lift bool `json:"lift,omitempty"`
 	// OlderThan rotates every key of at least this age.
 	OlderThan time.Duration `json:"olderThan,omitempty"`
+	// IssuedBefore replaces every key of the contract that was issued before, and waits
+	// until none of them is valid.
+	IssuedBefore time.Time `json:"issuedBefore,omitzero"`
 }
 
 // Line is a part of an answer, which is told as it is found.
@@ -79,7 +84,8 @@ type Line struct {
 	// Faults are what could not be done or looked at; the items are then not all
 	// there is.
 	Faults []string `json:"faults,omitempty"`
-	// Done is how many contracts were looked at, of so many; 0 of 0 tells nothing.
+	// Done is how many contracts were looked at, or keys replaced, of so many; 0 of 0
+	// tells nothing.
 	Done int `json:"done,omitempty"`
 	Of   int `json:"of,omitempty"`
 }
@@ -426,7 +432,7 @@ func (a *Admin) keys(ctx context.Context, r Request, tell answer) error {
 // keyOf is a key as far as the journal tells: its State is "" if that is the
 // service's to say.
 func keyOf(record *journal.Account) Key {
-	k := Key{ID: record.ID.String(), AccessKeyID: record.Issued.AccessKeyID, Buckets: record.Effective.Buckets, IssuedAt: issuedAt(record), EndsAt: record.ExpiresAt()}
+	k := Key{ID: record.ID.String(), AccessKeyID: record.Issued.AccessKeyID, Buckets: record.Effective.Buckets, IssuedAt: record.KeyIssuedAt(), EndsAt: record.ExpiresAt()}
 	switch {
 	case record.Cut == journal.Done:
 		k.State = "Revoked"
@@ -442,13 +448,6 @@ func keyOf(record *journal.Account) Key {
 		}
 	}
 	return k
-}
-
-func issuedAt(record *journal.Account) time.Time {
-	if record.IssuedAt.IsZero() {
-		return record.CreatedAt
-	}
-	return record.IssuedAt
 }
 
 // Orphan is something that is on one side only.
@@ -480,6 +479,9 @@ func (a *Admin) audit(ctx context.Context, r Request, tell answer) error {
 }
 
 func (a *Admin) rotate(ctx context.Context, r Request, tell answer) error {
+	if !r.IssuedBefore.IsZero() {
+		return a.replace(ctx, r, tell)
+	}
 	if (r.Access == "") == (r.OlderThan <= 0) || r.Delivered && r.Access == "" {
 		return fault.New(fault.InvalidArgument, "say which keys are rotated: that of one access, or all of an age")
 	}
@@ -525,7 +527,7 @@ func (a *Admin) rotateOne(ctx context.Context, id cosi.AccountID, r Request, tel
 		} else if err != nil {
 			return err
 		}
-		if record.Phase != journal.Done || record.Cut != "" || time.Since(issuedAt(record)) < r.OlderThan || record.Rotation != nil && !keys.Due(record.Rotation) {
+		if record.Phase != journal.Done || record.Cut != "" || time.Since(record.KeyIssuedAt()) < r.OlderThan || record.Rotation != nil && !keys.Due(record.Rotation) {
 			return nil
 		}
 	}
@@ -533,6 +535,73 @@ func (a *Admin) rotateOne(ctx context.Context, id cosi.AccountID, r Request, tel
 		return err
 	}
 	return a.changed(ctx, id, tell)
+}
+
+const (
+	replacedPerSecond = 10
+	replaceAgain      = 2 * time.Second // between two looks at keys that wait for their grace
+	replacePatience   = 5 * time.Minute // with a service or an API server that is away
+)
+
+// replace goes through the keys of a contract until each was issued after a time and
+// none before it is valid. It ends with those that cannot be replaced.
+func (a *Admin) replace(ctx context.Context, r Request, tell answer) error {
+	if r.Contract == "" || r.Access != "" || r.OlderThan > 0 || r.Delivered {
+		return fault.New(fault.InvalidArgument, "say whose keys are replaced, with the name or id of a contract and nothing else")
+	}
+	index, err := a.index(ctx, r)
+	if err != nil {
+		return err
+	}
+	var left []cosi.AccountID
+	for _, u := range index {
+		left = append(left, u.accounts...)
+	}
+	all, pace, news := len(left), rate.NewLimiter(replacedPerSecond, 1), time.Now()
+	for {
+		var waiting []cosi.AccountID
+		var faults []error
+		for _, id := range left {
+			if err := pace.Wait(ctx); err != nil {
+				return err
+			}
+			more, err := a.Provisioner.ReplaceKey(ctx, id, r.IssuedBefore, r.Grace)
+			switch {
+			case more || fault.Is(err, fault.Unavailable) || fault.Is(err, fault.RateLimited):
+				waiting, faults = append(waiting, id), append(faults, err)
+			case err != nil:
+				tell.fault(err)
+			default:
+				tell.fault(absentIsNil(a.changed(ctx, id, tell)))
+			}
+		}
+		if len(waiting) < len(left) {
+			news = time.Now()
+		}
+		tell(Line{Done: all - len(waiting), Of: all})
+		if len(waiting) == 0 {
+			return nil
+		}
+		if time.Since(news) > r.Grace+replacePatience {
+			for i, id := range waiting {
+				tell.fault(cmp.Or(faults[i], error(fault.New(fault.Unavailable, "access %s: its old key is still valid; resume the command later", id))))
+			}
+			return nil
+		}
+		left = waiting
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(replaceAgain):
+		}
+	}
+}
+
+func absentIsNil(err error) error {
+	if fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	return err
 }
 
 // changed reports a key that was changed.

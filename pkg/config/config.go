@@ -53,6 +53,17 @@ type Config struct {
 	Objects *Objects `yaml:"objects,omitempty"`
 	// Tracing, when given, is where traces of calls go.
 	Tracing *Tracing `yaml:"tracing,omitempty"`
+	// ApplicationSecrets, when given, lets the driver write keys that are renewed into
+	// the Secrets of applications, which keyRotation needs. It goes with a journal in
+	// Secrets.
+	ApplicationSecrets *ApplicationSecrets `yaml:"applicationSecrets,omitempty"`
+}
+
+// ApplicationSecrets are the Secrets that sidecars have written for BucketAccesses.
+type ApplicationSecrets struct {
+	// Namespaces are those in which the driver may read and write Secrets; none is all
+	// of them.
+	Namespaces []string `yaml:"namespaces,omitempty" jsonschema:"pattern=^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"`
 }
 
 // Objects are contracts that are ordered in the cluster.
@@ -328,6 +339,16 @@ func (c *Config) check(file settings.Section) {
 
 	if t := c.Tracing; t != nil {
 		t.check(file.At("tracing"))
+	}
+	if a := c.ApplicationSecrets; a != nil {
+		if c.Journal.Secrets == nil {
+			file.At("applicationSecrets").Faultf("the driver has no API server to write them at; keep the journal in journal.secrets")
+		}
+		for i, n := range a.Namespaces {
+			if !cosi.IsLabel(n) {
+				file.At("applicationSecrets", "namespaces", i).Faultf("%q is not the name of a namespace", n)
+			}
+		}
 	}
 
 	contracts := map[string]bool{}

@@ -260,7 +260,7 @@ func TestGuardFaults(t *testing.T) {
   - name: guarded
     backend: main
     perBucket: true
-    guard: {parameters: [polcy, contract], required: [nothing], modes: [rw], actions: ["s3:*"], maxKeyLife: forever, maxBuckets: -1}
+    guard: {parameters: [polcy, contract], required: [nothing], modes: [rw], actions: ["s3:*"], maxKeyLife: forever, maxKeyAge: 10s, maxBuckets: -1}
     defaults:
       bucketClass: {contract: other, onDelete: empty, lifecycle: "{"}
       bucketAccessClass: {acess: ReadOnly, access: ReadOnly}
@@ -271,7 +271,7 @@ func TestGuardFaults(t *testing.T) {
 	}
 	for _, want := range []string{
 		`contracts[0].guard.parameters: "polcy" is no parameter`, `guard.parameters: "contract"`, `guard.required: "nothing"`, `guard.modes: "rw"`,
-		`guard.actions: "s3:*"`, `guard.maxKeyLife: "forever"`, "guard.maxBuckets: -1 is negative", "guard.maxBuckets: a contract of perBucket",
+		`guard.actions: "s3:*"`, `guard.maxKeyLife: "forever"`, `guard.maxKeyAge: "10s"`, "guard.maxBuckets: -1 is negative", "guard.maxBuckets: a contract of perBucket",
 		"defaults.bucketClass: a contract is named by the class", "defaults.bucketClass: onDelete is for the class", "defaults.bucketAccessClass: access is for the class", "lifecycle:", `"acess" is unknown; did you mean access?`,
 	} {
 		if !strings.Contains(err.Error(), want) {

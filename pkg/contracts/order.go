@@ -167,7 +167,8 @@ func termsOf(class *v1alpha1.ContractClass) config.Terms {
 		Quota: config.Quota{MaxBuckets: s.Quota.MaxBuckets, MaxKeys: s.Quota.MaxKeys, MaxBytes: s.Quota.MaxBytes, MaxObjects: s.Quota.MaxObjects},
 		Guard: params.Guard{
 			Parameters: s.Guard.Parameters, Required: s.Guard.Required, RefusePublic: s.Guard.RefusePublic, Regions: s.Guard.Regions,
-			Actions: s.Guard.Actions, MaxKeyLife: s.Guard.MaxKeyLife, MaxBucketBytes: s.Guard.MaxBucketBytes, MaxBucketObjects: s.Guard.MaxBucketObjects, MaxBuckets: s.Guard.MaxBuckets, MaxKeys: s.Guard.MaxKeys,
+			Actions: s.Guard.Actions, MaxKeyLife: s.Guard.MaxKeyLife, RequireRotation: s.Guard.RequireRotation, MaxKeyAge: s.Guard.MaxKeyAge,
+			MaxBucketBytes: s.Guard.MaxBucketBytes, MaxBucketObjects: s.Guard.MaxBucketObjects, MaxBuckets: s.Guard.MaxBuckets, MaxKeys: s.Guard.MaxKeys,
 		},
 		Defaults: params.Defaults{BucketClass: s.Defaults.BucketClass, BucketAccessClass: s.Defaults.BucketAccessClass},
 	}

@@ -84,7 +84,11 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	in, err := open(ctx, c, current, m, dir, due.wake)
+	teller, err := newTeller(c, m)
+	if err != nil {
+		return err
+	}
+	in, err := open(ctx, c, current, m, dir, overdue(teller, o.Versions), due.wake)
 	if err != nil {
 		return err
 	}
@@ -96,10 +100,6 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		func(ctx context.Context) (int, error) { return records.Count(ctx, journal.Accounts) },
 	)
 	if err := checkTerms(c, p); err != nil {
-		return err
-	}
-	teller, err := newTeller(c, m)
-	if err != nil {
 		return err
 	}
 	ready, backends := readiness(log, p, m), backendsUp(log, p, m)
@@ -243,7 +243,7 @@ func Ask(ctx context.Context, c *config.Config, command admin.Command, r admin.R
 		}
 	}
 	current := newLive(c)
-	in, err := open(ctx, c, current, metrics.New(), "", func() {})
+	in, err := open(ctx, c, current, metrics.New(), "", nil, func() {})
 	if err != nil {
 		return fmt.Errorf("%w; a driver that runs answers commands at driver.adminSocket (%s), and none listens there", err, cmp.Or(c.Driver.AdminSocket, "which is not set"))
 	}
@@ -258,14 +258,19 @@ type inside struct {
 	provisioner *provisioner.Provisioner
 }
 
-// open puts it together, for a process whose socket is in dir. taken is called
+// open puts it together, for a process whose socket is in dir. overdue hears why keys
+// cannot be replaced. taken is called
 // whenever the process has got the right to change things from another.
-func open(ctx context.Context, c *config.Config, current *live, m *metrics.Metrics, dir string, taken func()) (*inside, error) {
+func open(ctx context.Context, c *config.Config, current *live, m *metrics.Metrics, dir string, overdue func(cosi.AccountID, cosi.BucketID, error), taken func()) (*inside, error) {
 	in, complete := &inside{}, make(chan struct{})
 	backends, err := newBackends(ctx, c, m, func(ctx context.Context) ([]string, error) {
 		have, err := in.records.Identities(ctx)
 		return slices.Concat(have, c.Driver.TakesOver), err
 	})
+	if err != nil {
+		return nil, err
+	}
+	deliverer, err := newDeliverer(c, m)
 	if err != nil {
 		return nil, err
 	}
@@ -292,7 +297,7 @@ func open(ctx context.Context, c *config.Config, current *live, m *metrics.Metri
 	}
 	in.records = journal.New(in.journal)
 	in.provisioner = provisioner.New(provisioner.Config{
-		Backends: backends, Terms: current.terms, Journal: in.records, Writer: in.journal, Claims: claims, Recorder: m,
+		Backends: backends, Terms: current.terms, Journal: in.records, Writer: in.journal, Claims: claims, Deliverer: deliverer, Overdue: overdue, Recorder: m,
 	})
 	close(complete)
 	if current.ordered != nil {

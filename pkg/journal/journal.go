@@ -124,6 +124,8 @@ type KeyState struct {
 	Issued secret.KeyPair
 	// IssuedAt is when Issued was written; zero in a record from before it was kept.
 	IssuedAt time.Time
+	// Since is when the life of Issued began; zero is the record's CreatedAt.
+	Since time.Time
 	// Rotation is the replacement of a key by Issued that has not ended; nil if
 	// there is none.
 	Rotation *Rotation
@@ -202,8 +204,12 @@ type Grant struct {
 	Buckets  []BucketAccess `json:"buckets"` // sorted by name
 	Prefixes []string       `json:"prefixes,omitempty"`
 	SourceIP []string       `json:"sourceIP,omitempty"`
-	// KeyLife is how long after CreatedAt the key ends; 0 is never.
+	// KeyLife is how long a key lives; 0 is until it is revoked.
 	KeyLife time.Duration `json:"keyLife,omitempty"`
+	// KeyRotation is the age at which a key is replaced; 0 is never. KeyGrace is how
+	// long the one before stays valid then.
+	KeyRotation time.Duration `json:"keyRotation,omitempty"`
+	KeyGrace    time.Duration `json:"keyGrace,omitempty"`
 }
 
 // Rotation is how far a key's replacement has come.
@@ -219,6 +225,8 @@ type Rotation struct {
 	Grace time.Duration
 	// HandedOut is when that was; zero if it was not.
 	HandedOut time.Time
+	// Since is when the life of the new key begins, while Intent.
+	Since time.Time
 }
 
 // Account is the record of one access: a principal and its key.
@@ -240,13 +248,28 @@ type Account struct {
 	version uint64 // the stored entry's; 0 if there is none
 }
 
+// KeyIssuedAt is when the key was issued, or asked for if that was not kept.
+func (a *Account) KeyIssuedAt() time.Time {
+	if a.IssuedAt.IsZero() {
+		return a.CreatedAt
+	}
+	return a.IssuedAt
+}
+
 // ExpiresAt is when the key ends by itself; zero is never. It is the same each
 // time the key is asked for.
-func (a *Account) ExpiresAt() time.Time {
+func (a *Account) ExpiresAt() time.Time { return a.EndOf(a.Since) }
+
+// EndOf is when a key ends whose life began at a time, the zero one of which is
+// CreatedAt.
+func (a *Account) EndOf(since time.Time) time.Time {
 	if a.Effective.KeyLife == 0 {
 		return time.Time{}
 	}
-	return a.CreatedAt.Add(a.Effective.KeyLife).Truncate(time.Second)
+	if since.IsZero() {
+		since = a.CreatedAt
+	}
+	return since.Add(a.Effective.KeyLife).Truncate(time.Second)
 }
 
 // Journal reads and writes records in a Store.
@@ -436,9 +459,9 @@ func (j *Journal) SaveAccount(ctx context.Context, a *Account) error {
 	if !reflect.DeepEqual(a.Requested, a.Effective) {
 		asked = &a.Requested
 	}
-	v := storedAccount{Phase: a.Phase, Grant: a.Effective, Asked: asked, Proposed: stored(a.Proposed), Issued: stored(a.Issued), CreatedAt: a.CreatedAt, IssuedAt: a.IssuedAt}
+	v := storedAccount{Phase: a.Phase, Grant: a.Effective, Asked: asked, Proposed: stored(a.Proposed), Issued: stored(a.Issued), CreatedAt: a.CreatedAt, IssuedAt: a.IssuedAt, Since: a.Since}
 	if r := a.Rotation; r != nil {
-		v.Rotation = &storedRotation{r.Phase, stored(r.Proposed), r.Old, r.Grace, r.HandedOut}
+		v.Rotation = &storedRotation{r.Phase, stored(r.Proposed), r.Old, r.Grace, r.HandedOut, r.Since}
 	}
 	if a.Cut != "" {
 		v.Cut, v.Asked = &storedCut{a.Cut, a.Effective.KeyLife}, &a.Requested
@@ -523,9 +546,9 @@ func accountOf(e Entry) (*Account, error) {
 		cut, v.Grant.KeyLife = v.Cut.Phase, v.Cut.KeyLife
 	}
 	a := &Account{ID: id, Requested: *v.Asked, Effective: v.Grant, CreatedAt: v.CreatedAt, Cut: cut, version: e.Version,
-		KeyState: KeyState{Phase: v.Phase, Proposed: v.Proposed.pair(), Issued: v.Issued.pair(), IssuedAt: v.IssuedAt}}
+		KeyState: KeyState{Phase: v.Phase, Proposed: v.Proposed.pair(), Issued: v.Issued.pair(), IssuedAt: v.IssuedAt, Since: v.Since}}
 	if r := v.Rotation; r != nil {
-		a.Rotation = &Rotation{r.Phase, r.Proposed.pair(), r.Old, r.Grace, r.HandedOut}
+		a.Rotation = &Rotation{r.Phase, r.Proposed.pair(), r.Old, r.Grace, r.HandedOut, r.Since}
 	}
 	return a, nil
 }
@@ -549,6 +572,7 @@ type (
 		Issued    storedPair      `json:"issued,omitzero"`
 		CreatedAt time.Time       `json:"createdAt"`
 		IssuedAt  time.Time       `json:"issuedAt,omitzero"`
+		Since     time.Time       `json:"since,omitzero"`
 		Rotation  *storedRotation `json:"rotation,omitempty"`
 		Cut       *storedCut      `json:"cut,omitempty"`
 	}
@@ -564,6 +588,7 @@ type (
 		Old       string        `json:"old,omitempty"`
 		Grace     time.Duration `json:"grace"` // in nanoseconds
 		HandedOut time.Time     `json:"handedOut,omitzero"`
+		Since     time.Time     `json:"since,omitzero"`
 	}
 )
 

@@ -12,6 +12,9 @@ type Use struct {
 	// Ending are the keys in the last part of their life, and Ended those whose life
 	// is over and whose access is still there.
 	Ending, Ended int
+	// Overdue are those that are older than their keyRotation, or whose successor is not
+	// in the application's Secret.
+	Overdue int
 	// NextEnd is when the next key ends by itself; zero if none does.
 	NextEnd time.Time
 }
@@ -40,7 +43,7 @@ func (j *Journal) Use(ctx context.Context, now time.Time, group func(contract st
 			u.Buckets++
 		case Accounts:
 			u.Keys++
-			if bytes.Contains(e.Value, []byte(`"keyLife"`)) {
+			if bytes.Contains(e.Value, []byte(`"keyLife"`)) || bytes.Contains(e.Value, []byte(`otation"`)) { // keyRotation, rotation
 				ending = append(ending, e)
 			}
 		}
@@ -48,6 +51,9 @@ func (j *Journal) Use(ctx context.Context, now time.Time, group func(contract st
 	for _, e := range ending {
 		if a, err := accountOf(e); err == nil { // its own call tells of a damaged one
 			counted[e.Key.contract()].ends(a, now)
+			if a.overdue(now) {
+				counted[e.Key.contract()].Overdue++
+			}
 		}
 	}
 	out := map[string]Use{}
@@ -63,6 +69,16 @@ func (j *Journal) Use(ctx context.Context, now time.Time, group func(contract st
 // lastPart of a key's life is when its users should have another: a fifth of it,
 // and a week at most.
 func lastPart(life time.Duration) time.Duration { return min(life/5, 7*24*time.Hour) }
+
+// overdue reports whether a key is still used that has been replaced, or should have
+// been.
+func (a *Account) overdue(now time.Time) bool {
+	if r := a.Rotation; r != nil {
+		return r.HandedOut.IsZero()
+	}
+	every := a.Effective.KeyRotation
+	return a.Cut == "" && every > 0 && now.Sub(a.KeyIssuedAt()) > every
+}
 
 // ends takes the end of a key in.
 func (u *Use) ends(a *Account, now time.Time) {
@@ -90,5 +106,6 @@ func (u *Use) add(other Use) {
 	u.Keys += other.Keys
 	u.Ending += other.Ending
 	u.Ended += other.Ended
+	u.Overdue += other.Overdue
 	u.next(other.NextEnd)
 }

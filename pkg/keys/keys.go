@@ -60,8 +60,9 @@ type Slot struct {
 	// Service has the key, in this contract and slot.
 	Service        *contract.Service
 	Contract, Name string
-	// Scope limits it; nil for the contract's own key.
-	Scope *contract.Scope
+	// Scope is what limits a key whose life began at a time; nil for the contract's
+	// own key.
+	Scope func(since time.Time) *contract.Scope
 	// State is the part of the record that the machine moves, and Save writes the
 	// record.
 	State *journal.KeyState
@@ -103,8 +104,11 @@ func (s *Slot) Issue(ctx context.Context) (acknowledge func(context.Context), er
 		if next == nil {
 			return func(context.Context) {}, nil
 		}
-		asked, rotating := *next, s.State.Phase == journal.Done
-		pair, err := s.Service.IssueKey(ctx, contract.IssueKeyRequest{Contract: s.Contract, Slot: s.Name, Scope: s.Scope, Proposed: asked, Keep: keep, Exact: s.Fresh})
+		asked, rotating, since := *next, s.State.Phase == journal.Done, s.State.Since
+		if rotating {
+			since = s.State.Rotation.Since
+		}
+		pair, err := s.Service.IssueKey(ctx, contract.IssueKeyRequest{Contract: s.Contract, Slot: s.Name, Scope: s.scope(since), Proposed: asked, Keep: keep, Exact: s.Fresh})
 		s.Fresh = false
 		switch {
 		case err == nil:
@@ -133,6 +137,13 @@ func (s *Slot) Issue(ctx context.Context) (acknowledge func(context.Context), er
 	}
 }
 
+func (s *Slot) scope(since time.Time) *contract.Scope {
+	if s.Scope == nil {
+		return nil
+	}
+	return s.Scope(since)
+}
+
 func (s *Slot) propose(ctx context.Context, next *secret.KeyPair) error {
 	*next = Propose()
 	return s.Save(ctx)
@@ -157,7 +168,7 @@ func (s *Slot) next() (proposed *secret.KeyPair, keep []string) {
 func (s *Slot) take(pair, asked secret.KeyPair) {
 	k, now := s.State, time.Now().UTC()
 	if r := k.Rotation; r != nil && k.Phase == journal.Done { // else it is a lost key's successor
-		k.Rotation = &journal.Rotation{Phase: journal.Done, Old: k.Issued.AccessKeyID, Grace: r.Grace}
+		k.Since, k.Rotation = r.Since, &journal.Rotation{Phase: journal.Done, Old: k.Issued.AccessKeyID, Grace: r.Grace}
 	}
 	k.Phase, k.Proposed, k.Issued, k.IssuedAt = journal.Done, asked, pair, now
 }
@@ -173,7 +184,7 @@ func (s *Slot) acknowledge(ctx context.Context, asked secret.KeyPair) {
 // Held reports whether the service still has the key. NotFound if it does not
 // have the contract.
 func (s *Slot) Held(ctx context.Context) (bool, error) {
-	return s.Service.HoldsKey(ctx, s.Contract, s.Name, s.Scope, s.State.Issued)
+	return s.Service.HoldsKey(ctx, s.Contract, s.Name, s.scope(s.State.Since), s.State.Issued)
 }
 
 // Lose turns the record of a key that the service does not have into an intent
@@ -201,7 +212,7 @@ func (s *Slot) PutBack(ctx context.Context) (same bool, err error) {
 	if r := s.State.Rotation; r != nil && r.Phase == journal.Done {
 		keep = append(keep, r.Old)
 	}
-	pair, err := s.Service.IssueKey(ctx, contract.IssueKeyRequest{Contract: s.Contract, Slot: s.Name, Scope: s.Scope, Proposed: s.State.Proposed, Keep: keep})
+	pair, err := s.Service.IssueKey(ctx, contract.IssueKeyRequest{Contract: s.Contract, Slot: s.Name, Scope: s.scope(s.State.Since), Proposed: s.State.Proposed, Keep: keep})
 	same = err == nil && pair == s.State.Issued
 	switch {
 	case same:
@@ -216,7 +227,7 @@ func (s *Slot) PutBack(ctx context.Context) (same bool, err error) {
 func (s *Slot) Revoke(ctx context.Context) error { return s.revoke(ctx, "") }
 
 func (s *Slot) revoke(ctx context.Context, accessKeyID string) error {
-	req := contract.RevokeKeyRequest{Contract: s.Contract, Slot: s.Name, AccessKeyID: accessKeyID, Scope: s.Scope}
+	req := contract.RevokeKeyRequest{Contract: s.Contract, Slot: s.Name, AccessKeyID: accessKeyID, Scope: s.scope(s.State.Since)}
 	known := func(id string) {
 		if id != "" {
 			req.Known = append(req.Known, id)

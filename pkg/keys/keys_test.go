@@ -46,7 +46,7 @@ func newBench(t *testing.T, secrets memory.Secrets) *bench {
 		t.Fatal(err)
 	}
 	b.Slot = &keys.Slot{
-		Service: s, Contract: "team", Name: "ba-1", Scope: &contract.Scope{}, Recorder: b, What: "key",
+		Service: s, Contract: "team", Name: "ba-1", Scope: func(time.Time) *contract.Scope { return &contract.Scope{} }, Recorder: b, What: "key",
 		State: &journal.KeyState{Phase: journal.Intent, Proposed: keys.Propose()},
 		Save: func(context.Context) error {
 			if b.failSave {
@@ -138,13 +138,13 @@ func TestRotation(t *testing.T) {
 	for _, secrets := range all {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t, secrets)
-			if err := b.Rotate(t.Context(), time.Hour); !fault.Is(err, fault.FailedPrecondition) {
+			if err := b.Rotate(t.Context(), time.Hour, time.Time{}); !fault.Is(err, fault.FailedPrecondition) {
 				t.Errorf("without a key: %v", err)
 			}
 			b.issue(t)
 			old := b.State.Issued.AccessKeyID
 			b.lose = "IssueKey"
-			if err := b.Rotate(t.Context(), time.Hour); !fault.Is(err, fault.Unavailable) {
+			if err := b.Rotate(t.Context(), time.Hour, time.Time{}); !fault.Is(err, fault.Unavailable) {
 				t.Errorf("with an answer lost: %v", err)
 			}
 			b.lose = ""
@@ -247,7 +247,7 @@ func TestAudit(t *testing.T) {
 				step("Key issued", issue, current)
 			}
 			first := *current
-			step("Key rotated", func() error { return b.Rotate(ctx, time.Hour) }, current, &first)
+			step("Key rotated", func() error { return b.Rotate(ctx, time.Hour, time.Time{}) }, current, &first)
 			must(t, b.Deliver(ctx))
 			time.Sleep(time.Hour)
 			step("Key revoked", func() error { return b.Tend(ctx) }, &first)
@@ -280,11 +280,11 @@ func TestRefusedRotationLeavesNothing(t *testing.T) {
 		b := newBench(t, secrets)
 		b.issue(t)
 		_, err := b.Service.IssueKey(t.Context(), contract.IssueKeyRequest{
-			Contract: "team", Slot: "ba-1", Scope: b.Scope, Proposed: keys.Propose(), Keep: []string{b.State.Issued.AccessKeyID},
+			Contract: "team", Slot: "ba-1", Scope: &contract.Scope{}, Proposed: keys.Propose(), Keep: []string{b.State.Issued.AccessKeyID},
 		})
 		must(t, err)
 		b.service.Suspend("team", true)
-		if err := b.Rotate(t.Context(), 0); !fault.Is(err, fault.FailedPrecondition) || b.State.Rotation != nil {
+		if err := b.Rotate(t.Context(), 0, time.Time{}); !fault.Is(err, fault.FailedPrecondition) || b.State.Rotation != nil {
 			t.Errorf("got %v with %+v", err, b.State.Rotation)
 		}
 		b.holds(t, b.State.Issued.AccessKeyID)

@@ -16,7 +16,8 @@ import (
 // after that. The grace does not begin when the new key is issued but when it is
 // delivered, so no application loses a key whose successor it was never given.
 //
-// What delivers it differs. The sidecar of v1alpha2 writes the Secret with each
+// What delivers it differs. A driver that may write applications' Secrets does so
+// itself (provisioner.Deliverer). The sidecar of v1alpha2 writes the Secret with each
 // grant, so the answer is the delivery. That of v1alpha1 never overwrites a
 // Secret, and repeats a grant whose answer is in the Secret already: there only
 // the person who replaced the Secret can say so (see [Slot.Deliver]).
@@ -31,10 +32,10 @@ const (
 	StepEnded = "ended"
 )
 
-// Rotate writes the intent of a rotation, and issues the new key.
-// FailedPrecondition if there is no key yet, or still the one before its last
+// Rotate writes the intent of a rotation, and issues the new key. Its life begins at
+// since; the zero time leaves it with that of the key before. FailedPrecondition if there is no key yet, or still the one before its last
 // rotation; see [Slot.Tend] for one that was begun.
-func (s *Slot) Rotate(ctx context.Context, grace time.Duration) error {
+func (s *Slot) Rotate(ctx context.Context, grace time.Duration, since time.Time) error {
 	k := s.State
 	switch {
 	case k.Phase != journal.Done:
@@ -42,7 +43,10 @@ func (s *Slot) Rotate(ctx context.Context, grace time.Duration) error {
 	case s.Service.Capabilities().MaxKeysPerSlot == 1:
 		return fault.New(fault.FailedPrecondition, "backend %s holds one key for each access; make a second BucketAccess instead", s.Service.Name())
 	case k.Rotation == nil:
-		k.Rotation = &journal.Rotation{Phase: journal.Intent, Grace: grace}
+		if since.IsZero() {
+			since = k.Since
+		}
+		k.Rotation = &journal.Rotation{Phase: journal.Intent, Grace: grace, Since: since}
 		if err := s.propose(ctx, &k.Rotation.Proposed); err != nil {
 			return err
 		}
@@ -118,8 +122,17 @@ func (s *Slot) tidy(ctx context.Context) error {
 // the old key's grace runs. If that cannot be written the old key lives longer,
 // which harms no one.
 func (s *Slot) Deliver(ctx context.Context) error {
+	if r := s.State.Rotation; r == nil || !r.HandedOut.IsZero() {
+		return nil
+	}
+	return s.DeliverAgain(ctx)
+}
+
+// DeliverAgain is Deliver for a key that had to be written into the Secret once
+// more: the grace begins again.
+func (s *Slot) DeliverAgain(ctx context.Context) error {
 	r := s.State.Rotation
-	if r == nil || r.Phase != journal.Done || !r.HandedOut.IsZero() || s.State.Phase != journal.Done {
+	if r == nil || r.Phase != journal.Done || s.State.Phase != journal.Done {
 		return nil
 	}
 	r.HandedOut = time.Now().UTC()

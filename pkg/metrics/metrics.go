@@ -51,6 +51,7 @@ type Metrics struct {
 	asked    *prometheus.CounterVec
 	events   *prometheus.CounterVec
 	objects  *prometheus.CounterVec
+	secrets  *prometheus.CounterVec
 }
 
 const namespace = "contract_cosi"
@@ -148,9 +149,13 @@ func New() *Metrics {
 			Namespace: namespace, Name: "object_calls_total",
 			Help: "Calls tried at the Kubernetes API server for contracts that are ordered in the cluster, by call and outcome.",
 		}, []string{"call", "outcome"}),
+		secrets: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "secret_calls_total",
+			Help: "Calls tried at the Kubernetes API server for the Secrets of applications, by call and outcome.",
+		}, []string{"call", "outcome"}),
 	}
 	m.registry.MustRegister(m.build, m.up, m.ready, m.use, m.contents, m.rpcs, m.panics, m.backend, m.requests, m.journal, m.calls, m.repairs, m.changes, m.reloads, m.looks,
-		m.findings, m.pass, m.interval, m.rotates, m.leases, m.asked, m.events, m.objects, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		m.findings, m.pass, m.interval, m.rotates, m.leases, m.asked, m.events, m.objects, m.secrets, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for vec, values := range map[*prometheus.CounterVec][][]string{
 		m.journal: {{"create", "ok"}, {"update", "ok"}, {"delete", "ok"}},
 		m.changes: {{string(site.Signed)}, {string(site.Converged)}, {string(site.Cancelled)}, {string(site.Kept)}},
@@ -229,6 +234,11 @@ func (m *Metrics) EventCall(call string, err error) {
 // ObjectCall records a call tried for contracts that are ordered in the cluster.
 func (m *Metrics) ObjectCall(call string, err error) {
 	m.objects.WithLabelValues(call, outcome(err)).Inc()
+}
+
+// SecretCall records a call tried for the Secret of an application.
+func (m *Metrics) SecretCall(call string, err error) {
+	m.secrets.WithLabelValues(call, outcome(err)).Inc()
 }
 
 // RPC records one call.

@@ -35,6 +35,11 @@ type Guard struct {
 	// the defaults have to bound it.
 	MaxBucketBytes   string `yaml:"maxBucketBytes,omitempty" jsonschema:"pattern=^([1-9][0-9]*([KMGTP]i)?)?$"`
 	MaxBucketObjects string `yaml:"maxBucketObjects,omitempty" jsonschema:"pattern=^([1-9][0-9]*)?$"`
+	// RequireRotation says that the class, or the defaults, have to give keyRotation.
+	RequireRotation bool `yaml:"requireRotation,omitempty"`
+	// MaxKeyAge is the longest that one key may be valid, such as 90d: keyRotation
+	// and keyGrace together, or keyLife; by default any time.
+	MaxKeyAge string `yaml:"maxKeyAge,omitempty" jsonschema:"pattern=^([1-9][0-9]*[hd])?$"`
 	// MaxBuckets and MaxKeys are how many there may be of this driver's under
 	// the contract. Unlike the contract's quota they bind the driver alone, so
 	// they hold at a service that has no such bounds.
@@ -175,6 +180,12 @@ func (g Guard) Access(requested, effective map[string]string, access Access, mod
 	if most, _ := ParseLife(g.MaxKeyLife); g.MaxKeyLife != "" && (access.KeyLife == 0 || access.KeyLife > most) {
 		faults = append(faults, fmt.Sprintf("guard.maxKeyLife: the class has to give a keyLife of at most %s", g.MaxKeyLife))
 	}
+	if g.RequireRotation && access.KeyRotation == 0 {
+		faults = append(faults, "guard.requireRotation: the class has to give a keyRotation")
+	}
+	if most, _ := ParseLife(g.MaxKeyAge); g.MaxKeyAge != "" && (access.Age() == 0 || access.Age() > most) {
+		faults = append(faults, fmt.Sprintf("guard.maxKeyAge: the class has to give a keyRotation, with its keyGrace, or a keyLife of at most %s", g.MaxKeyAge))
+	}
 	return faults
 }
 
@@ -234,9 +245,12 @@ func (g Guard) Check(d Defaults) []string {
 			fault("guard.actions: %s is not one of %s", quote(a), strings.Join(actionNames(), ", "))
 		}
 	}
-	if g.MaxKeyLife != "" {
-		if _, err := ParseAccess(map[string]string{"keyLife": g.MaxKeyLife}); err != nil {
-			fault("guard.maxKeyLife: %s is not a number of hours (12h) or days (90d)", quote(g.MaxKeyLife))
+	for name, most := range map[string]string{"maxKeyLife": g.MaxKeyLife, "maxKeyAge": g.MaxKeyAge} {
+		if most == "" {
+			continue
+		}
+		if _, err := ParseAccess(map[string]string{"keyLife": most}); err != nil {
+			fault("guard.%s: %s is not a number of hours (12h) or days (90d)", name, quote(most))
 		}
 	}
 	if _, err := ParseBucket(g.asClass()); err != nil {

@@ -117,6 +117,10 @@ type Access struct {
 	Actions []string
 	// KeyLife is how long the key lives; 0 is until it is revoked.
 	KeyLife time.Duration
+	// KeyRotation is the age at which the application gets the next key; 0 is never.
+	KeyRotation time.Duration
+	// KeyGrace is how long the key before stays valid after that.
+	KeyGrace time.Duration
 }
 
 // ActionsIn are those of the class's actions that modes allow.
@@ -340,8 +344,34 @@ func Empties(in map[string]string) bool { return in["onDelete"] == string(Empty)
 // ParseAccess reads the parameters of a BucketAccessClass; see [ParseBucket].
 func ParseAccess(in map[string]string) (Access, error) {
 	out := Access{Mode: cosi.ReadWrite}
-	errs := accessTable.parse(in, &out)
+	errs := append(accessTable.parse(in, &out), out.schedule()...)
 	return out, invalid(BucketAccessClass, errs)
+}
+
+// Age is how long one key can be valid at most; 0 is any time.
+func (a Access) Age() time.Duration {
+	if a.KeyRotation > 0 {
+		return a.KeyRotation + a.KeyGrace
+	}
+	return a.KeyLife
+}
+
+// keyGrace is that of a class which says none, if its keyRotation is long enough.
+const keyGrace = 24 * time.Hour
+
+// schedule fills in the grace of a rotation. It returns what cannot be kept to.
+func (a *Access) schedule() (errs []error) {
+	if a.KeyRotation == 0 {
+		return nil
+	}
+	a.KeyGrace = cmp.Or(a.KeyGrace, min(keyGrace, a.KeyRotation/2))
+	if a.KeyGrace >= a.KeyRotation {
+		errs = append(errs, errors.New("keyGrace has to be shorter than keyRotation, or an access would need a third key"))
+	}
+	if a.KeyLife > 0 && a.KeyRotation+a.KeyGrace >= a.KeyLife {
+		errs = append(errs, errors.New("keyLife has to be longer than keyRotation and keyGrace together, or a key ends before the next one is in use"))
+	}
+	return errs
 }
 
 // Table returns all parameters, those of the BucketClass first.

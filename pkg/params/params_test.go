@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
@@ -288,6 +289,52 @@ func TestParseAccess(t *testing.T) {
 	for _, want := range []string{"access:", "prefix:", "sourceIP:", `"mode" is unknown`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
+		}
+	}
+}
+
+func TestRotationOfKeys(t *testing.T) {
+	type m = map[string]string
+	for _, c := range []struct {
+		class       m
+		every, kept time.Duration
+		age         time.Duration
+		fault       string
+	}{
+		{class: m{}},
+		{class: m{"keyLife": "12h"}, age: 12 * time.Hour},
+		{class: m{"keyRotation": "30d"}, every: 720 * time.Hour, kept: 24 * time.Hour, age: 744 * time.Hour},
+		{class: m{"keyRotation": "1h"}, every: time.Hour, kept: 30 * time.Minute, age: 90 * time.Minute},
+		{class: m{"keyRotation": "30d", "keyGrace": "2h", "keyLife": "60d"}, every: 720 * time.Hour, kept: 2 * time.Hour, age: 722 * time.Hour},
+		{class: m{"keyRotation": "10s"}, fault: "is not a number of hours"},
+		{class: m{"keyGrace": "1h"}, fault: "keyGrace needs keyRotation"},
+		{class: m{"keyRotation": "12h", "keyGrace": "12h"}, fault: "shorter than keyRotation"},
+		{class: m{"keyRotation": "12h", "keyGrace": "2h", "keyLife": "14h"}, fault: "keyLife has to be longer"},
+	} {
+		got, err := params.ParseAccess(c.class)
+		if (err != nil) != (c.fault != "") || err != nil && !strings.Contains(err.Error(), c.fault) {
+			t.Errorf("%v: %v, want %q", c.class, err, c.fault)
+		}
+		if err == nil && (got.KeyRotation != c.every || got.KeyGrace != c.kept || got.Age() != c.age) {
+			t.Errorf("%v: every %s, grace %s, age %s", c.class, got.KeyRotation, got.KeyGrace, got.Age())
+		}
+	}
+	for _, c := range []struct {
+		guard params.Guard
+		class m
+		broke string
+	}{
+		{params.Guard{RequireRotation: true}, m{"keyRotation": "30d"}, ""},
+		{params.Guard{RequireRotation: true}, m{"keyLife": "1h"}, "guard.requireRotation"},
+		{params.Guard{MaxKeyAge: "31d"}, m{"keyRotation": "30d"}, ""},
+		{params.Guard{MaxKeyAge: "30d"}, m{"keyRotation": "30d"}, "guard.maxKeyAge"},
+		{params.Guard{MaxKeyAge: "30d"}, m{"keyLife": "30d"}, ""},
+		{params.Guard{MaxKeyAge: "30d"}, m{}, "guard.maxKeyAge"},
+	} {
+		access, err := params.ParseAccess(c.class)
+		broken := c.guard.Access(c.class, c.class, access, nil, false)
+		if err != nil || len(broken) > 0 != (c.broke != "") || c.broke != "" && !strings.HasPrefix(broken[0], c.broke) {
+			t.Errorf("%+v, %v: %q, %v", c.guard, c.class, broken, err)
 		}
 	}
 }

@@ -310,10 +310,22 @@ func accessRows() []row[Access] {
 			func(a *Access, v string) error { a.Actions = set(v); return nil },
 		},
 		{
-			Parameter{Name: "keyLife", Class: BucketAccessClass, TestedOn: onVersitygw, Type: "number of hours or days, such as `12h` or `90d`", Default: "until it is revoked",
-				Text:  "when the key ends; for another key, make a second BucketAccess before that",
-				Check: Check{Rules: []Rule{{Pattern: `[1-9][0-9]{0,3}[hd]`, Fault: "is not a number of hours (12h) or days (90d)"}}}},
+			Parameter{Name: "keyLife", Class: BucketAccessClass, TestedOn: onVersitygw, Type: lifeType, Default: "until it is revoked",
+				Text:  "when the key ends. With `keyRotation` each key has a life of its own; else make a second BucketAccess before that",
+				Check: lifeCheck},
 			func(a *Access, v string) (err error) { a.KeyLife, err = ParseLife(v); return err },
+		},
+		{
+			Parameter{Name: "keyRotation", Class: BucketAccessClass, TestedOn: onVersitygw, Type: lifeType, Default: "never",
+				Text:  "the age at which a key is replaced: the driver writes the next one into the application's Secret, and revokes the old one after `keyGrace`. It needs `applicationSecrets` in the driver's configuration",
+				Check: lifeCheck},
+			func(a *Access, v string) (err error) { a.KeyRotation, err = ParseLife(v); return err },
+		},
+		{
+			Parameter{Name: "keyGrace", Class: BucketAccessClass, TestedOn: onVersitygw, Type: lifeType, Default: "24h, and half of `keyRotation` at most", Needs: "keyRotation",
+				Text:  "how long the old key stays valid after the new one is in the Secret. The kubelet takes about a minute to bring a changed Secret into a mounted volume; an application that reads it with `envFrom` has to be restarted within the grace",
+				Check: lifeCheck},
+			func(a *Access, v string) (err error) { a.KeyGrace, err = ParseLife(v); return err },
 		},
 		{
 			Parameter{Name: "sourceIP", Class: BucketAccessClass, TestedOn: onVersitygw, Type: "comma-separated addresses or CIDR blocks", Default: "anywhere",
@@ -325,6 +337,10 @@ func accessRows() []row[Access] {
 		},
 	}
 }
+
+const lifeType = "number of hours or days, such as `12h` or `90d`"
+
+var lifeCheck = Check{Rules: []Rule{{Pattern: `[1-9][0-9]{0,3}[hd]`, Fault: "is not a number of hours (12h) or days (90d)"}}}
 
 // The functions below read lists that have passed their Check.
 

@@ -134,8 +134,9 @@ func accessLocks(id cosi.AccountID, grant journal.Grant) []lock.Request {
 // slotOf is the place of an access's key.
 func (p *Provisioner) slotOf(backend site.Backend, record *journal.Account) *keys.Slot {
 	return &keys.Slot{
-		Service: backend.Service, Contract: record.ID.Contract, Name: record.ID.Account, Scope: scopeOf(record), State: &record.KeyState,
-		Save: func(ctx context.Context) error { return p.journal.SaveAccount(ctx, record) }, What: "key", Recorder: p.recorder,
+		Service: backend.Service, Contract: record.ID.Contract, Name: record.ID.Account, State: &record.KeyState,
+		Scope: func(since time.Time) *contract.Scope { return scopeOf(record, since) },
+		Save:  func(ctx context.Context) error { return p.journal.SaveAccount(ctx, record) }, What: "key", Recorder: p.recorder,
 	}
 }
 
@@ -257,7 +258,7 @@ func (p *Provisioner) checkGrant(req GrantRequest, parameters map[string]string)
 	if len(req.Buckets) == 0 {
 		err = join(err, fault.New(fault.InvalidArgument, "the access names no bucket"))
 	}
-	grant := journal.Grant{Prefixes: class.Prefixes, SourceIP: class.SourceIP, KeyLife: class.KeyLife}
+	grant := journal.Grant{Prefixes: class.Prefixes, SourceIP: class.SourceIP, KeyLife: class.KeyLife, KeyRotation: class.KeyRotation, KeyGrace: class.KeyGrace}
 	id := cosi.AccountID{Account: req.Name}
 	var backend site.Backend
 	for i, b := range req.Buckets {
@@ -310,6 +311,7 @@ func (p *Provisioner) checkGrant(req GrantRequest, parameters map[string]string)
 		{len(class.Prefixes) > 1, capabilities.SeveralPrefixes, "prefixes: backend %s cannot give one key several prefixes"},
 		{len(class.Actions) > 0, capabilities.Actions, "actions: backend %s cannot limit a key to actions"},
 		{class.KeyLife > 0, capabilities.KeyExpiry, "keyLife: backend %s cannot end a key"},
+		{class.KeyRotation > 0, capabilities.MaxKeysPerSlot != 1, "keyRotation: backend %s holds one key for each access, so none can be replaced while it is in use"},
 	} {
 		if lack.asked && !lack.can {
 			err = join(err, fault.New(fault.InvalidArgument, "BucketAccessClass parameters: "+lack.what, id.Backend))
@@ -358,6 +360,9 @@ func (p *Provisioner) guardedGrant(terms config.Terms, req GrantRequest) (grant 
 		return grant, nil, fault.Wrap(fault.FailedPrecondition, err, "with the defaults of contract %s: %s", terms.Listed, err)
 	}
 	class, err := params.ParseAccess(effective)
+	if class.KeyRotation > 0 && p.deliverer == nil {
+		return grant, nil, fault.New(fault.FailedPrecondition, "keyRotation: the driver may not write applications' Secrets; ask the platform's operator for applicationSecrets in its configuration, or use a class without keyRotation")
+	}
 	var modes []cosi.AccessMode
 	change := false
 	for _, b := range grant.Buckets {
@@ -423,8 +428,8 @@ func notThere(id cosi.BucketID) error {
 	return fault.New(fault.NotFound, "bucket %s does not exist, or was not made by this driver and its contract's terms do not say adoptBuckets", id)
 }
 
-func scopeOf(record *journal.Account) *contract.Scope {
-	grant, scope := record.Effective, &contract.Scope{ExpiresAt: record.ExpiresAt()}
+func scopeOf(record *journal.Account, since time.Time) *contract.Scope {
+	grant, scope := record.Effective, &contract.Scope{ExpiresAt: record.EndOf(since)}
 	prefixes := grant.Prefixes
 	if len(prefixes) == 0 {
 		prefixes = []string{""}
@@ -461,6 +466,7 @@ func grantDifferences(a, b journal.Grant) []string {
 	}{
 		{"buckets", bucketsA, bucketsB}, {"access", modesA, modesB}, {"metadata modes", metadataA, metadataB}, {"actions", actionsA, actionsB},
 		{"prefix", a.Prefixes, b.Prefixes}, {"sourceIP", a.SourceIP, b.SourceIP}, {"keyLife", a.KeyLife, b.KeyLife},
+		{"keyRotation", a.KeyRotation, b.KeyRotation}, {"keyGrace", a.KeyGrace, b.KeyGrace},
 	} {
 		if !reflect.DeepEqual(field.a, field.b) {
 			out = append(out, field.name)

@@ -25,7 +25,7 @@ import (
 // Finding is one thing that is not as the journal says.
 type Finding struct {
 	// What names it: an option of a bucket, or "bucket", "mark", "key",
-	// "key-inactive", "key-policy", "contract", "suspended" or "contract-" and a
+	// "key-inactive", "key-policy", "secret", "contract", "suspended" or "contract-" and a
 	// term.
 	What string
 	// Repaired says that it was brought back.
@@ -37,12 +37,16 @@ type Finding struct {
 // Findings names all that can be found, but for the terms of a contract that only
 // some services tell.
 func Findings() []string {
-	return append(bucket.Options(), "bucket", "mark", "key", contract.KeyInactive, contract.KeyPolicy, "contract", "contract-key", "suspended",
+	return append(bucket.Options(), "bucket", "mark", "key", contract.KeyInactive, contract.KeyPolicy, secretFinding, "contract", "contract-key", "suspended",
 		"contract-displayName", "contract-plan", "contract-quota", "contract-labels", "contract-suspend")
 }
 
+// secretFinding is a Secret that was edited or deleted.
+const secretFinding = "secret"
+
 // Reasons to leave a finding as it is.
 const (
+	foreignIsLeft   = "what has the name of the application's Secret was not written for this access; delete it, or rename it"
 	adoptedIsLeft   = "the bucket was not made by this driver"
 	unclassedIsLeft = "its class is not known until its create call is repeated"
 	markIsLeft      = "without the driver's tag " + cosi.OwnerTag + " it may be another bucket; restore the tag, or delete the bucket"
@@ -130,10 +134,20 @@ func (p *Provisioner) InspectAccount(ctx context.Context, id cosi.AccountID, rep
 		return nil, err
 	}
 	defer call.end()
-	if record == nil || record.Phase != journal.Done || record.Cut != "" || ended(record) { // a grant is under way, or the key is wanted gone
+	if record == nil || record.Phase != journal.Done || record.Cut != "" || ended(record) || record.Rotation != nil && record.Rotation.Phase != journal.Done {
+		// A grant or a rotation is under way, or the key is wanted gone.
 		return nil, nil
 	}
-	slot := p.slotOf(backend, record)
+	found, err := p.inspectKey(ctx, p.slotOf(backend, record), record, repair)
+	if err != nil || slices.ContainsFunc(found, func(f Finding) bool { return f.What == "key" && !f.Repaired }) {
+		return found, err
+	}
+	inSecret, err := p.inspectSecret(ctx, record, repair)
+	return append(found, inSecret...), err
+}
+
+func (p *Provisioner) inspectKey(ctx context.Context, slot *keys.Slot, record *journal.Account, repair bool) ([]Finding, error) {
+	id, backend := record.ID, slot.Service
 	found, err := p.inspectLimits(ctx, slot, record, repair)
 	if !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Unsupported) {
 		return found, err
@@ -167,7 +181,7 @@ func (p *Provisioner) inspectLimits(ctx context.Context, slot *keys.Slot, record
 	var differing []string
 	repair = repair && p.alive.has(accountKey(record.ID))
 	err = p.sites.Look(ctx, "backend "+record.ID.Backend, func(ctx context.Context) (err error) {
-		differing, err = slot.Service.RestoreKey(ctx, slot.Contract, slot.Name, record.Issued, slot.Scope, repair)
+		differing, err = slot.Service.RestoreKey(ctx, slot.Contract, slot.Name, record.Issued, scopeOf(record, record.Since), repair)
 		return err
 	})
 	if err == nil && len(differing) == 0 {

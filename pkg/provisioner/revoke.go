@@ -3,6 +3,7 @@ package provisioner
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
@@ -50,6 +51,7 @@ func (p *Provisioner) RevokeAccess(ctx context.Context, accountID string, bucket
 		}
 	}
 	p.alive.remove(accountKey(id))
+	p.graces.forget(id)
 	if err := p.slotOf(backend, record).Revoke(ctx); err != nil {
 		return fault.In(err, "access %s", id)
 	}
@@ -93,6 +95,9 @@ func (p *Provisioner) LiftAccess(ctx context.Context, id cosi.AccountID) error {
 			return err
 		}
 		record.Cut, record.KeyState = "", journal.KeyState{Phase: journal.Intent, Proposed: keys.Propose()}
+		if record.Effective.KeyRotation > 0 {
+			record.Since = time.Now().UTC()
+		}
 		return slot.Save(ctx)
 	})
 }

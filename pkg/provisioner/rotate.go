@@ -21,11 +21,55 @@ func (p *Provisioner) RotateAccess(ctx context.Context, id cosi.AccountID, grace
 			return fault.New(fault.FailedPrecondition, "its key has ended, as its class says (keyLife); delete the BucketAccess and make a new one")
 		}
 		begun := record.Rotation != nil && record.Rotation.Phase != journal.Done
-		if err := slot.Tend(ctx); err != nil || begun {
+		if err := p.finish(ctx, slot, record); err != nil || begun {
 			return err
 		}
-		return slot.Rotate(ctx, grace)
+		since := time.Time{}
+		if record.Effective.KeyRotation > 0 {
+			since = time.Now().UTC()
+		}
+		if err := slot.Rotate(ctx, grace, since); err != nil {
+			return err
+		}
+		_ = p.renew(ctx, slot, record) // what could not be delivered is told, and tried again
+		return nil
 	})
+}
+
+// ReplaceKey replaces the key of an access if it was issued before a time, with the
+// grace of whatever rotation it is in cut to that which is given. It takes several
+// calls, and reports whether there is more to do: the key waits for its grace.
+func (p *Provisioner) ReplaceKey(ctx context.Context, id cosi.AccountID, before time.Time, grace time.Duration) (more bool, err error) {
+	if p.deliverer == nil {
+		return false, fault.New(fault.FailedPrecondition, "the driver may not write applications' Secrets (applicationSecrets in its configuration); use rotate --older-than, and deliver the keys by hand")
+	}
+	err = p.onKey(ctx, id, p.begin, func(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
+		if record.Cut != "" || ended(record) { // no one can use it
+			return nil
+		}
+		if r := record.Rotation; r != nil && r.Grace > grace {
+			r.Grace = grace
+			if err := slot.Save(ctx); err != nil {
+				return err
+			}
+		}
+		err := p.finish(ctx, slot, record)
+		if err == nil && record.Rotation == nil && record.KeyIssuedAt().Before(before) {
+			if _, err := p.deliver(ctx, record, Delivery{}); err != nil {
+				return undelivered(err)
+			}
+			since := time.Time{}
+			if record.Effective.KeyRotation > 0 {
+				since = time.Now().UTC()
+			}
+			if err = slot.Rotate(ctx, grace, since); err == nil {
+				err = p.finish(ctx, slot, record)
+			}
+		}
+		more = record.Rotation != nil || record.KeyIssuedAt().Before(before)
+		return err
+	})
+	return more, absentIsNil(err)
 }
 
 // Delivered records that the application's Secret has the key of a rotation; see
@@ -42,9 +86,9 @@ func (p *Provisioner) Delivered(ctx context.Context, id cosi.AccountID) error {
 	})
 }
 
-// Tend does what is due of a record without anyone asking: it carries on a
-// rotation or a cut that was interrupted, ends a rotation whose grace is over, and
-// cancels a contract that has lost its last bucket. In most cases there is nothing, and no
+// Tend does what is due of a record without anyone asking: it rotates a key that is
+// old enough, carries on a rotation or a cut that was interrupted, ends a rotation
+// whose grace is over, and cancels a contract that has lost its last bucket. In most cases there is nothing, and no
 // call is made.
 func (p *Provisioner) Tend(ctx context.Context, key journal.Key) error {
 	switch key.Kind {
@@ -60,14 +104,14 @@ func (p *Provisioner) Tend(ctx context.Context, key journal.Key) error {
 			return err
 		}
 		record, err := p.journal.Account(ctx, id)
-		if err != nil || record.Rotation == nil && record.Cut != journal.Intent {
+		if err != nil || !p.tending(record) {
 			return absentIsNil(err)
 		}
 		return absentIsNil(p.onKey(ctx, id, p.beginIdle, func(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
 			if record.Cut != "" {
 				return p.cut(ctx, slot, record)
 			}
-			return slot.Tend(ctx)
+			return p.renew(ctx, slot, record)
 		}))
 	}
 	return nil

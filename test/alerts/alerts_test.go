@@ -44,6 +44,7 @@ var healthy = []string{
 	`contract_cosi_drift_interval_seconds{job="d",namespace="s",pod="%s"} 0x400`,
 	`contract_cosi_contract_keys_ending{job="d",namespace="s",pod="%s",contract="blue"} 0x400`,
 	`contract_cosi_contract_keys_ended{job="d",namespace="s",pod="%s",contract="blue"} 0x400`,
+	`contract_cosi_contract_keys_overdue{job="d",namespace="s",pod="%s",contract="blue"} 0x400`,
 	`contract_cosi_contract_buckets{job="d",namespace="s",pod="%s",contract="blue"} 5x400`,
 	`contract_cosi_contract_max_buckets{job="d",namespace="s",pod="%s",contract="blue"} 10x400`,
 	`contract_cosi_contract_keys{job="d",namespace="s",pod="%s",contract="blue"} 5x400`,
@@ -157,6 +158,11 @@ func TestAlerts(t *testing.T) {
 			name:   "keys have ended",
 			series: []string{`contract_cosi_contract_keys_ended{job="d",namespace="s",pod="a",contract="blue"} 0x9 1x300`},
 			fires:  map[int][]string{14: nil, 15: {`ContractCosiKeyEnded{contract="blue"}`}},
+		},
+		{
+			name:   "keys are not renewed",
+			series: []string{`contract_cosi_contract_keys_overdue{job="d",namespace="s",pod="a",contract="blue"} 0x9 2x300`},
+			fires:  map[int][]string{129: nil, 130: {`ContractCosiKeyNotRenewed{contract="blue"}`}},
 		},
 		{
 			name: "a contract fills up",

@@ -84,6 +84,62 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// With applicationSecrets the driver may write Secrets: in every namespace, or in those
+// that are named, and else in none.
+func TestApplicationSecrets(t *testing.T) {
+	t.Parallel()
+	want := []string{
+		"get bucketaccesses (objectstorage.k8s.io)", "list bucketaccesses (objectstorage.k8s.io)",
+		"get secrets", "update secrets", "create secrets", "delete secrets",
+	}
+	for _, c := range []struct {
+		on         bool
+		namespaces []any
+		kinds      []string
+	}{
+		{false, nil, nil},
+		{false, []any{"blue"}, nil},
+		{true, nil, []string{"kind: ClusterRole\n"}},
+		{true, []any{"blue", "green"}, []string{"kind: Role\n", "namespace: blue", "namespace: green"}},
+	} {
+		v := with(minimal(), "applicationSecrets.enabled", c.on)
+		if c.namespaces != nil {
+			v = with(v, "applicationSecrets.namespaces", c.namespaces)
+		}
+		files, err := render(t, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Contains(files["config.yaml"], "applicationSecrets:"); told != c.on {
+			t.Errorf("%+v: the configuration says so: %v", c, told)
+		}
+		rights := files["application-secrets.yaml"]
+		var may []string
+		for _, p := range permissions(t, rights) {
+			may = append(may, p.verb+" "+p.resource)
+		}
+		times := 0
+		if c.on {
+			times = max(1, len(c.namespaces))
+		}
+		if all := slices.Repeat(want, times); !slices.Equal(may, all) {
+			t.Errorf("%+v: the driver may %q, want %q", c, may, all)
+		}
+		for _, kind := range c.kinds {
+			if !strings.Contains(rights, kind) {
+				t.Errorf("%+v: there is no %q in\n%s", c, kind, rights)
+			}
+		}
+		if len(c.namespaces) > 0 && strings.Contains(rights, "ClusterRole") {
+			t.Errorf("%+v: a right in every namespace:\n%s", c, rights)
+		}
+	}
+	v := with(with(with(minimal(), "applicationSecrets.enabled", true), "journal.persistentVolumeClaim", "x"), "replicas", 1)
+	if _, err := render(t, v); err == nil || !strings.Contains(err.Error(), "applicationSecrets.enabled goes with a journal in Secrets") {
+		t.Errorf("without an API server: %v", err)
+	}
+}
+
 // With contracts the driver is told to follow what is ordered, and may do what that
 // takes: nothing on Secrets, and no more than reading of what is not its own.
 func TestContracts(t *testing.T) {

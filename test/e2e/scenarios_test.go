@@ -61,6 +61,7 @@ var scenarios = []scenarioOf{
 	{"100 claims one after another", oneByOne},
 	{"accesses with one Secret", oneSecret},
 	{"a key rotated as the guide says", rotated},
+	{"keys renewed while they are used, and parts killed", renewed},
 	{"the journal in another namespace", journalMoved},
 	{"Secrets in one namespace only", secretsHere},
 	{"5 at upstream's 5 requests a second", throttled},

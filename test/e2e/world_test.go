@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,6 +51,7 @@ type world struct {
 
 	contractd      *harness.Contractd
 	contractdPorts []string
+	drift          string // the setting, of a scenario that has one
 	driver         *harness.Driver
 	accounts       map[string]string           // kubeconfigs, by account
 	restarted      bool                        // the API server, which is unjust while it starts
@@ -92,7 +94,7 @@ func (w *world) start(kubeBin string) (err error) {
 	if err := w.apply(w.ctx, "-f", filepath.Join(deployDir, "crds")); err != nil {
 		return err
 	}
-	for _, option := range []string{"events", "contracts"} {
+	for _, option := range []string{"events", "contracts", "application-secrets"} {
 		rights, err := rightsOf(option)
 		if err != nil {
 			return err
@@ -118,9 +120,15 @@ func (w *world) start(kubeBin string) (err error) {
 }
 
 // rightsOf are what the chart gives the driver with an option that is off in the
-// manifests: events or contracts.
+// manifests: events, contracts, or application-secrets in every namespace.
 func rightsOf(option string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(deployDir, "chart", "templates", option+".yaml"))
+	if rules, rest, is := strings.Cut(string(text), "{{- end }}\n"); is && strings.HasPrefix(rules, "{{- define") {
+		_, rules, _ = strings.Cut(rules, "\n")
+		_, rest, _ = strings.Cut(rest, "}}\n")
+		rest, _, _ = strings.Cut(rest, "{{- end }}")
+		text = []byte(strings.Replace(rest, ` {{- include "contract-cosi-driver.renewedSecrets" . | nindent 2 }}`, "\n"+rules, 1))
+	}
 	return strings.NewReplacer(
 		`{{ include "contract-cosi-driver.name" . }}`, release, `{{- include "contract-cosi-driver.labels" . | nindent 4 }}`, "{}",
 		"{{ .Release.Namespace }}", driverNamespace, "{{- if .Values."+option+".enabled }}", "", "{{- end }}", "",
@@ -173,12 +181,19 @@ backends:
   contractapi: {url: "%s", tokenFile: %s}
 onDemand: {backend: main, onLastBucket: cancel, adoptBuckets: true}
 objects: {}
-`, driverName, journalNamespace, w.accounts[driverAccount], w.contractd.API, w.contractd.TokenFile)
+applicationSecrets: {}
+drift: %s
+`, driverName, journalNamespace, w.accounts[driverAccount], w.contractd.API, w.contractd.TokenFile, cmp.Or(w.drift, "{}"))
+}
+
+// writeConfig writes the driver's configuration, which it reads again by itself.
+func (w *world) writeConfig() error {
+	return os.WriteFile(filepath.Join(w.dir, "driver.yaml"), []byte(w.config()), 0o600)
 }
 
 func (w *world) startDriver() (err error) {
 	file := filepath.Join(w.dir, "driver.yaml")
-	if err := os.WriteFile(file, []byte(w.config()), 0o600); err != nil {
+	if err := w.writeConfig(); err != nil {
 		return err
 	}
 	if w.driver, err = harness.StartDriver(w.ctx, w.build, w.dir, file, "-v", "2"); err == nil {

@@ -74,6 +74,9 @@ for kelvin are the letters s and k.
 {{- if .Values.contracts.enabled }}
 {{- $_ := set $c "objects" ($c.objects | default dict) }}
 {{- end }}
+{{- if .Values.applicationSecrets.enabled }}
+{{- $_ := set $c "applicationSecrets" (dict "namespaces" .Values.applicationSecrets.namespaces) }}
+{{- end }}
 {{- if .Values.evaluation.enabled }}
 {{- $contractd := dict "name" "evaluation" "type" "contractapi" "contractapi" (dict
       "url" (printf "http://%s-contractd.%s.svc:7071" (include "contract-cosi-driver.name" .) .Release.Namespace)

@@ -176,6 +176,14 @@ type Guard struct {
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[1-9][0-9]*$`
 	MaxBucketObjects string `json:"maxBucketObjects,omitempty"`
+	// requireRotation says that the class, or the defaults, have to give keyRotation.
+	// +optional
+	RequireRotation bool `json:"requireRotation,omitempty"`
+	// maxKeyAge is the longest that one key may be valid, such as 90d: keyRotation and
+	// keyGrace together, or keyLife; by default any time.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[1-9][0-9]*[hd]$`
+	MaxKeyAge string `json:"maxKeyAge,omitempty"`
 	// maxBuckets is how many buckets this driver makes under a contract at most. Unlike
 	// the quota it binds the driver alone, and holds at a service without such a bound.
 	// +optional

@@ -76,13 +76,38 @@ func (l *BucketClaimList) DeepCopyObject() runtime.Object {
 	return &out
 }
 
-// BucketAccessList is as much of a BucketAccessList as names its items.
+// BucketAccess is as much of a BucketAccess as says which Secrets it has.
+type BucketAccess struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Protocol              string `json:"protocol,omitempty"`
+		CredentialsSecretName string `json:"credentialsSecretName,omitempty"` // in v1alpha1
+		BucketClaims          []struct {
+			BucketClaimName  string `json:"bucketClaimName"`
+			AccessSecretName string `json:"accessSecretName"`
+		} `json:"bucketClaims,omitempty"` // in v1alpha2
+	} `json:"spec"`
+	Status struct {
+		AccountID       string `json:"accountID,omitempty"`
+		AccessedBuckets []struct {
+			BucketID        string `json:"bucketID"`
+			BucketClaimName string `json:"bucketClaimName"`
+		} `json:"accessedBuckets,omitempty"` // in v1alpha2
+	} `json:"status"`
+}
+
+// DeepCopyObject implements runtime.Object. Nothing is changed in place.
+func (a *BucketAccess) DeepCopyObject() runtime.Object {
+	out := *a
+	return &out
+}
+
+// BucketAccessList is a list of them.
 type BucketAccessList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata"`
-	Items           []struct {
-		metav1.ObjectMeta `json:"metadata"`
-	} `json:"items"`
+	Items           []BucketAccess `json:"items"`
 }
 
 // DeepCopyObject implements runtime.Object. Nothing is changed in place.

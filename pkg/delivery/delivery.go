@@ -1,0 +1,348 @@
+// Package delivery writes the keys that are renewed into the Secrets that applications
+// read, which COSI's sidecars have written first.
+//
+// An access is found by its BucketAccess's UID, with which the name of its account
+// ends. Of a Secret nothing but the key is changed, and only if the Secret was written
+// for that access: in v1alpha1 it has the sidecar's finalizer and names the access in
+// its BucketInfo, in v1alpha2 the BucketAccess owns it. What is written replaces what
+// was read, by its resourceVersion, so an edit in between is never overwritten unseen.
+//
+// Nothing is watched, and of what was read only the names of BucketAccesses are kept:
+// no Secret stays in memory.
+package delivery
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/kube/objects"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+)
+
+const (
+	page  = 500              // BucketAccesses of one answer
+	pages = 1000             // and answers of one list
+	again = 10 * time.Second // until the BucketAccesses are listed again
+	tries = 3                // at a Secret that others write at the same time
+)
+
+// Config says which Secrets are written.
+type Config struct {
+	// At is the API server.
+	At *rest.Config
+	// Namespaces are where; none is everywhere.
+	Namespaces []string
+	// Called is told of every call at the API server.
+	Called func(call string, err error)
+}
+
+// Secrets are those of accesses.
+type Secrets struct {
+	Config
+	secrets *kube.Client
+
+	mu       sync.Mutex // also held while BucketAccesses are listed
+	accesses *kube.Client
+	version  string
+	names    map[types.UID]types.NamespacedName
+	listed   time.Time
+}
+
+// New returns the Secrets of accesses; no call is made.
+func New(c Config) (*Secrets, error) {
+	secrets, err := kube.NewClient(c.At, "", kube.Resource{
+		Version: corev1.SchemeGroupVersion, Name: "secrets", Kind: "Secret", Verbs: "get, create, update and delete", Types: []runtime.Object{&corev1.Secret{}},
+	}, c.Called)
+	return &Secrets{Config: c, secrets: secrets}, err
+}
+
+// Deliver implements provisioner.Deliverer.
+func (s *Secrets) Deliver(ctx context.Context, d provisioner.Delivery) (written bool, err error) {
+	access, version, err := s.find(ctx, d)
+	if err != nil {
+		return false, err
+	}
+	targets, err := targetsOf(access, d.Buckets)
+	if err != nil {
+		return false, err
+	}
+	for _, t := range targets {
+		wrote, one := s.put(ctx, access, version, t, d)
+		written = written || wrote
+		if err == nil {
+			err = one
+		}
+	}
+	return written, err
+}
+
+// uid is how the names of accounts end.
+var uid = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// find reads the BucketAccess of an account as it is now.
+func (s *Secrets) find(ctx context.Context, d provisioner.Delivery) (*objects.BucketAccess, string, error) {
+	id := types.UID(uid.FindString(d.Access.Account))
+	if id == "" {
+		return nil, "", fault.New(fault.FailedPrecondition, "it was not granted to a BucketAccess, so it has no Secret")
+	}
+	name, accesses, version, err := s.lookUp(ctx, id, false)
+	if err != nil {
+		return nil, "", err
+	}
+	access := &objects.BucketAccess{}
+	read := func() error {
+		err := accesses.Do(ctx, "get", access, func(r *rest.Request) *rest.Request { return r.Namespace(name.Namespace).Name(name.Name) })
+		if err == nil && access.UID != id {
+			err = fault.New(fault.NotFound, "BucketAccess %s is another one now", name)
+		}
+		return err
+	}
+	if err = read(); fault.Is(err, fault.NotFound) { // or the cluster has another version of COSI now
+		if name, accesses, version, err = s.lookUp(ctx, id, true); err == nil {
+			err = read()
+		}
+	}
+	switch {
+	case fault.Is(err, fault.NotFound):
+		return nil, "", fault.As(fault.FailedPrecondition, err)
+	case err != nil:
+		return nil, "", err
+	case access.DeletionTimestamp != nil:
+		return nil, "", fault.New(fault.FailedPrecondition, "BucketAccess %s is being deleted", name)
+	case access.Status.AccountID != "" && access.Status.AccountID != d.Access.String():
+		return nil, "", fault.New(fault.Conflict, "BucketAccess %s has another account, %s", name, fault.Said(access.Status.AccountID))
+	}
+	return access, version, nil
+}
+
+// lookUp returns where a BucketAccess is, and what reads it. If it is not known, or was
+// not found where it was, all are listed.
+func (s *Secrets) lookUp(ctx context.Context, id types.UID, gone bool) (types.NamespacedName, *kube.Client, string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name, known := s.names[id]
+	if !known || gone {
+		if !gone && time.Since(s.listed) < again {
+			return name, nil, "", fault.New(fault.Unavailable, "BucketAccesses are listed every %s at most", again)
+		}
+		if err := s.list(ctx); err != nil {
+			return name, nil, "", err
+		}
+		name, known = s.names[id]
+	}
+	switch {
+	case !known && len(s.Namespaces) > 0:
+		return name, nil, "", fault.New(fault.PermissionDenied, "in the namespaces of applicationSecrets there is no BucketAccess with the UID %s; add its namespace, or use a class without keyRotation", id)
+	case !known:
+		return name, nil, "", fault.New(fault.FailedPrecondition, "there is no BucketAccess with the UID %s", id)
+	}
+	return name, s.accesses, s.version, nil
+}
+
+// list reads the names of all BucketAccesses, in the version that the cluster has now.
+func (s *Secrets) list(ctx context.Context) error {
+	versions, err := kube.Versions(ctx, s.At, objects.Group)
+	if err != nil {
+		return fault.In(err, "which version of COSI the cluster has is not known")
+	}
+	s.version = versions[0]
+	s.accesses, err = kube.NewClient(s.At, "", kube.Resource{
+		Version: schema.GroupVersion{Group: objects.Group, Version: s.version}, Name: "bucketaccesses", Kind: "BucketAccess", Verbs: "get and list",
+		Types: []runtime.Object{&objects.BucketAccess{}, &objects.BucketAccessList{}},
+	}, s.Called)
+	if err != nil {
+		return err
+	}
+	names := map[types.UID]types.NamespacedName{}
+	namespaces := s.Namespaces
+	if len(namespaces) == 0 {
+		namespaces = []string{""}
+	}
+	for _, namespace := range namespaces {
+		if err := s.listIn(ctx, namespace, names); err != nil {
+			return err
+		}
+	}
+	s.names, s.listed = names, time.Now()
+	return nil
+}
+
+func (s *Secrets) listIn(ctx context.Context, namespace string, names map[types.UID]types.NamespacedName) error {
+	next := ""
+	for range pages {
+		var out objects.BucketAccessList
+		err := s.accesses.Do(ctx, "list", &out, func(r *rest.Request) *rest.Request {
+			return r.Namespace(namespace).VersionedParams(&metav1.ListOptions{Limit: page, Continue: next}, metav1.ParameterCodec)
+		})
+		if err != nil {
+			return err
+		}
+		for _, a := range out.Items {
+			names[a.UID] = types.NamespacedName{Namespace: a.Namespace, Name: a.Name}
+		}
+		if out.Continue == "" {
+			return nil
+		}
+		if out.Continue == next {
+			break
+		}
+		next = out.Continue
+	}
+	return fault.New(fault.Internal, "the Kubernetes API server does not come to the end of the list of BucketAccesses")
+}
+
+// put makes one Secret of an access hold a key.
+func (s *Secrets) put(ctx context.Context, access *objects.BucketAccess, version string, t target, d provisioner.Delivery) (written bool, err error) {
+	name := access.Namespace + "/" + t.secret
+	at := func(r *rest.Request) *rest.Request { return r.Namespace(access.Namespace).Name(t.secret) }
+	for try := 1; ; try++ {
+		have := &corev1.Secret{}
+		err := s.secrets.Do(ctx, "get", have, at)
+		if fault.Is(err, fault.NotFound) {
+			if !d.Repair {
+				return false, fault.New(fault.NotFound, "Secret %s is missing", name)
+			}
+			return s.create(ctx, access, version, t, d)
+		}
+		if err != nil {
+			return false, err
+		}
+		held, owned := t.form.read(have, access)
+		switch {
+		case !owned:
+			return false, fault.New(fault.Conflict, "Secret %s was not written for this BucketAccess", name)
+		case have.DeletionTimestamp != nil:
+			return false, fault.New(fault.FailedPrecondition, "Secret %s is being deleted", name)
+		case held == d.Key:
+			return false, nil
+		case !d.Repair && (d.Replaces == "" || held.AccessKeyID != d.Replaces):
+			return false, fault.New(fault.Mismatch, "Secret %s holds another key than the driver gave it; restore that, or let drift repair it", name)
+		}
+		now := have.DeepCopy()
+		if err := t.form.write(now, access, t.bucket, d.Key); err != nil {
+			return false, fault.Wrap(fault.Internal, err, "Secret %s cannot be written", name)
+		}
+		err = s.secrets.Do(ctx, "update", nil, func(r *rest.Request) *rest.Request { return at(r).Body(now) })
+		if fault.Is(err, fault.Mismatch) && try < tries {
+			continue
+		}
+		if fault.Is(err, fault.Mismatch) {
+			return false, fault.As(fault.Unavailable, err)
+		}
+		if err != nil {
+			return false, err
+		}
+		audit(ctx, "Secret updated", d, name)
+		return true, nil
+	}
+}
+
+// create re-creates a Secret as the sidecar has created it. Should its access be
+// deleted meanwhile, it takes it away again.
+func (s *Secrets) create(ctx context.Context, access *objects.BucketAccess, version string, t target, d provisioner.Delivery) (written bool, err error) {
+	name := access.Namespace + "/" + t.secret
+	now := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: access.Namespace, Name: t.secret}, Type: corev1.SecretTypeOpaque}
+	t.form.own(now, access, version)
+	if err := t.form.write(now, access, t.bucket, d.Key); err != nil {
+		return false, fault.Wrap(fault.Internal, err, "Secret %s cannot be written", name)
+	}
+	made := &corev1.Secret{}
+	err = s.secrets.Do(ctx, "create", made, func(r *rest.Request) *rest.Request { return r.Namespace(access.Namespace).Body(now) })
+	if err != nil {
+		if fault.Is(err, fault.Mismatch) {
+			err = fault.As(fault.Unavailable, err)
+		}
+		return false, err
+	}
+	audit(ctx, "Secret re-created", d, name)
+	_, _, err = s.find(ctx, d)
+	if !fault.Is(err, fault.FailedPrecondition) {
+		return true, nil
+	}
+	at := func(r *rest.Request) *rest.Request { return r.Namespace(access.Namespace).Name(t.secret) }
+	made.Finalizers = nil
+	undo := s.secrets.Do(ctx, "update", nil, func(r *rest.Request) *rest.Request { return at(r).Body(made) })
+	if undo == nil {
+		undo = s.secrets.Do(ctx, "delete", nil, func(r *rest.Request) *rest.Request {
+			return at(r).Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &made.UID}})
+		})
+	}
+	if undo != nil && !fault.Is(undo, fault.NotFound) {
+		klog.FromContext(ctx).Info("A Secret was re-created while its access was deleted; delete it by hand", "secret", name, "reason", undo)
+	}
+	return false, err
+}
+
+// audit writes the line of the log that each change of a Secret has.
+func audit(ctx context.Context, event string, d provisioner.Delivery, name string) {
+	klog.LoggerWithName(klog.FromContext(ctx), "audit").Info(event, "contract", d.Access.ContractID.String(), "access", fault.Said(d.Access.Account),
+		"keys", []string{fault.Said(d.Key.AccessKeyID)}, "secret", name)
+}
+
+// target is a Secret of an access.
+type target struct {
+	secret string
+	bucket provisioner.Bucket
+	form   form
+}
+
+// targetsOf are the Secrets of an access: one in v1alpha1, one for each bucket in
+// v1alpha2.
+func targetsOf(access *objects.BucketAccess, buckets []provisioner.Bucket) ([]target, error) {
+	if name := access.Spec.CredentialsSecretName; name != "" {
+		if len(buckets) != 1 {
+			return nil, fault.New(fault.Internal, "a BucketAccess of v1alpha1 reaches %d buckets", len(buckets))
+		}
+		return []target{{name, buckets[0], bucketInfo{}}}, nil
+	}
+	var out []target
+	for _, claim := range access.Spec.BucketClaims {
+		i := slices.IndexFunc(access.Status.AccessedBuckets, func(b struct {
+			BucketID        string `json:"bucketID"`
+			BucketClaimName string `json:"bucketClaimName"`
+		}) bool {
+			return b.BucketClaimName == claim.BucketClaimName
+		})
+		if i < 0 {
+			return nil, fault.New(fault.FailedPrecondition, "BucketAccess %s/%s is not granted yet", access.Namespace, access.Name)
+		}
+		id := access.Status.AccessedBuckets[i].BucketID
+		at := slices.IndexFunc(buckets, func(b provisioner.Bucket) bool {
+			return b.ID.String() == id || strings.HasSuffix(id, b.ID.Bucket) && len(buckets) == 1
+		})
+		if at < 0 {
+			return nil, fault.New(fault.Conflict, "BucketAccess %s/%s reaches bucket %s, which its key does not", access.Namespace, access.Name, fault.Said(id))
+		}
+		out = append(out, target{claim.AccessSecretName, buckets[at], entries{}})
+	}
+	if len(out) == 0 {
+		return nil, fault.New(fault.FailedPrecondition, "BucketAccess %s/%s names no Secret", access.Namespace, access.Name)
+	}
+	return out, nil
+}
+
+// form is how a version's sidecar writes Secrets.
+type form interface {
+	// read returns the key that a Secret holds, and whether it was written for an
+	// access.
+	read(s *corev1.Secret, access *objects.BucketAccess) (held secret.KeyPair, owned bool)
+	// write puts a key in, and what belongs beside it where that is missing.
+	write(s *corev1.Secret, access *objects.BucketAccess, bucket provisioner.Bucket, key secret.KeyPair) error
+	// own marks a new Secret as the access's.
+	own(s *corev1.Secret, access *objects.BucketAccess, version string)
+}

@@ -1,0 +1,158 @@
+package delivery
+
+import (
+	"encoding/json"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/kube/objects"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+)
+
+// The sidecars' finalizers on Secrets.
+const (
+	finalizerV1alpha1 = "cosi.objectstorage.k8s.io/secret-protection"
+	finalizerV1alpha2 = "objectstorage.k8s.io/protection"
+)
+
+// bucketInfo is v1alpha1's form: one entry, in JSON.
+type bucketInfo struct{}
+
+// entry is its name.
+const entry = "BucketInfo"
+
+// fields is a JSON object that keeps what it does not know.
+type fields map[string]json.RawMessage
+
+func (f fields) object(name string) fields {
+	var out fields
+	if json.Unmarshal(f[name], &out) != nil || out == nil {
+		out = fields{}
+	}
+	return out
+}
+
+func (f fields) text(name string) string {
+	var out string
+	_ = json.Unmarshal(f[name], &out) // what is no text is not what was written
+	return out
+}
+
+func (f fields) set(name string, v any) error {
+	text, err := json.Marshal(v)
+	f[name] = text
+	return err
+}
+
+func (bucketInfo) read(s *corev1.Secret, access *objects.BucketAccess) (held secret.KeyPair, owned bool) {
+	var info fields
+	if json.Unmarshal(s.Data[entry], &info) != nil || !slices.Contains(s.Finalizers, finalizerV1alpha1) {
+		return held, false
+	}
+	pair := info.object("spec").object("secretS3")
+	held = secret.KeyPair{AccessKeyID: pair.text("accessKeyID"), SecretAccessKey: secret.New(pair.text("accessSecretKey"))}
+	return held, info.object("metadata").text("name") == infoName(access)
+}
+
+func infoName(access *objects.BucketAccess) string { return "bc-" + string(access.UID) }
+
+func (bucketInfo) write(s *corev1.Secret, access *objects.BucketAccess, bucket provisioner.Bucket, key secret.KeyPair) error {
+	info := fields{}
+	if text, is := s.Data[entry]; is {
+		if err := json.Unmarshal(text, &info); err != nil {
+			return err
+		}
+	}
+	spec := info.object("spec")
+	pair := spec.object("secretS3")
+	var errs []error
+	put := func(in fields, name string, v any, always bool) {
+		if _, is := in[name]; always || !is {
+			errs = append(errs, in.set(name, v))
+		}
+	}
+	put(pair, "accessKeyID", key.AccessKeyID, true)
+	put(pair, "accessSecretKey", key.SecretAccessKey.Reveal(), true)
+	put(pair, "endpoint", bucket.Endpoint.URL, false)
+	put(pair, "region", bucket.Endpoint.Region, false)
+	put(spec, "secretS3", pair, true)
+	put(spec, "secretAzure", nil, false)
+	put(spec, "bucketName", bucket.ID.Bucket, false)
+	put(spec, "authenticationType", "Key", false)
+	put(spec, "protocols", []string{access.Spec.Protocol}, false)
+	put(info, "spec", spec, true)
+	put(info, "metadata", map[string]any{"name": infoName(access), "creationTimestamp": nil}, false)
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	text, err := json.Marshal(info)
+	if s.Data == nil {
+		s.Data = map[string][]byte{}
+	}
+	s.Data[entry] = text
+	return err
+}
+
+func (bucketInfo) own(s *corev1.Secret, _ *objects.BucketAccess, _ string) {
+	s.Finalizers = []string{finalizerV1alpha1}
+}
+
+// entries is v1alpha2's form: an entry for each thing. The enhancement proposal names
+// those of the key in another way, which is kept to where it is found.
+type entries struct{}
+
+var keyEntries = []struct{ id, secret string }{
+	{"COSI_S3_ACCESS_KEY_ID", "COSI_S3_ACCESS_SECRET_KEY"},
+	{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"},
+}
+
+func (entries) read(s *corev1.Secret, access *objects.BucketAccess) (held secret.KeyPair, owned bool) {
+	for _, e := range keyEntries {
+		if id, is := s.Data[e.id]; is {
+			held = secret.KeyPair{AccessKeyID: string(id), SecretAccessKey: secret.New(string(s.Data[e.secret]))}
+			break
+		}
+	}
+	owner := metav1.GetControllerOf(s)
+	return held, owner != nil && owner.UID == access.UID
+}
+
+func (entries) write(s *corev1.Secret, _ *objects.BucketAccess, bucket provisioner.Bucket, key secret.KeyPair) error {
+	if s.Data == nil {
+		s.Data = map[string][]byte{}
+	}
+	found := false
+	for _, e := range keyEntries {
+		if _, is := s.Data[e.id]; is {
+			s.Data[e.id], s.Data[e.secret] = []byte(key.AccessKeyID), []byte(key.SecretAccessKey.Reveal())
+			found = true
+		}
+	}
+	if found {
+		return nil
+	}
+	style := "virtual"
+	if bucket.Endpoint.PathStyle {
+		style = "path"
+	}
+	for name, text := range map[string]string{
+		"COSI_S3_BUCKET_ID": bucket.ID.Bucket, "COSI_S3_ENDPOINT": bucket.Endpoint.URL, "COSI_S3_REGION": bucket.Endpoint.Region,
+		"COSI_S3_ADDRESSING_STYLE": style, keyEntries[0].id: key.AccessKeyID, keyEntries[0].secret: key.SecretAccessKey.Reveal(),
+	} {
+		s.Data[name] = []byte(text)
+	}
+	return nil
+}
+
+func (entries) own(s *corev1.Secret, access *objects.BucketAccess, version string) {
+	controller := true
+	s.Finalizers = []string{finalizerV1alpha2}
+	s.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: objects.Group + "/" + version, Kind: "BucketAccess", Name: access.Name, UID: access.UID, Controller: &controller,
+	}}
+}

@@ -1,0 +1,489 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/memory"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+)
+
+// applications are the Secrets of a world, by access. A process reads and writes them
+// in steps.
+type applications map[string]secret.KeyPair
+
+type appLine struct {
+	applications
+	p *process
+}
+
+func (a appLine) Deliver(ctx context.Context, d Delivery) (written bool, err error) {
+	name := d.Access.Account
+	var have secret.KeyPair
+	err = a.p.step(ctx, "read Secret", func() error {
+		have = a.applications[name]
+		return nil
+	})
+	switch {
+	case err != nil:
+		return false, err
+	case have == d.Key:
+		return false, nil
+	case have == (secret.KeyPair{}) && !d.Repair:
+		return false, fault.New(fault.NotFound, "there is no Secret")
+	case !d.Repair && (d.Replaces == "" || have.AccessKeyID != d.Replaces):
+		return false, fault.New(fault.Mismatch, "the Secret holds another key")
+	}
+	err = a.p.step(ctx, "write Secret", func() error {
+		if a.applications[name] != have {
+			return fault.New(fault.Unavailable, "the Secret has changed")
+		}
+		a.applications[name] = d.Key
+		return nil
+	})
+	return err == nil, err
+}
+
+// renewing is a world whose accesses are renewed.
+type renewing struct {
+	*world
+	apps   applications
+	line   func(appLine) Deliverer // what a process has in its place
+	broken error                   // the first rule that did not hold
+}
+
+const (
+	every  = 10 * time.Hour
+	grace1 = 2 * time.Hour
+	turns1 = time.Hour // between two looks
+)
+
+func newRenewing(t testing.TB, secrets memory.Secrets, seed uint64) *renewing {
+	r := &renewing{world: newWorld(t, secrets, false, seed), apps: applications{}, line: func(a appLine) Deliverer { return a }}
+	terms := config.Terms{Listed: team, Backend: backend, OnLastBucket: config.Cancel}
+	terms.Defaults.BucketAccessClass = map[string]string{"keyRotation": "10h", "keyGrace": "2h"}
+	r.terms[team] = terms
+	return r
+}
+
+func (r *renewing) start() *process {
+	p := r.world.start()
+	p.deliverer = r.line(appLine{r.apps, p})
+	return p
+}
+
+// grant is what a sidecar of v1alpha1 does: it writes the Secret if there is none.
+func (r *renewing) grant(p *process, name string) error {
+	id := GrantRequest{Name: name, Auth: cosi.Key, Buckets: []BucketRequest{{ID: bucketID("data")}}}
+	a, err := p.GrantAccess(r.ctx(), id)
+	if err == nil && r.apps[name] == (secret.KeyPair{}) {
+		r.apps[name] = a.Key
+	}
+	return err
+}
+
+// check holds the rules that no moment may break.
+func (r *renewing) check() {
+	slots := map[string]int{}
+	for _, k := range r.service.Keys() {
+		slots[k.Slot]++
+	}
+	for name, key := range r.apps {
+		if !r.works(key, "data") && r.broken == nil {
+			r.broken = fmt.Errorf("the key in the Secret of %s is refused", name)
+		}
+		if slots[name] > 2 && r.broken == nil {
+			r.broken = fmt.Errorf("%s has %d keys", name, slots[name])
+		}
+	}
+}
+
+// tend does what is due.
+func (r *renewing) tend(p *process) (err error) {
+	for _, name := range []string{"ba-1", "ba-2"} {
+		id, _ := cosi.ParseAccountID(accessID(name))
+		err = errors.Join(err, p.Tend(r.ctx(), accountKey(id)))
+	}
+	return err
+}
+
+// live lets a process renew for a time, with a look at each turn and a fault at one step, and returns
+// how many steps there were.
+func (r *renewing) live(f fate, at int, length time.Duration, between func(hours int)) int {
+	p := r.granted()
+	first := map[string]secret.KeyPair{"ba-1": r.apps["ba-1"], "ba-2": r.apps["ba-2"]}
+	r.sched.follow(func(step int, _ string) fate {
+		r.check()
+		if step == at {
+			return f
+		}
+		return carried
+	})
+	born := map[string]time.Time{}
+	for begin := time.Now(); time.Since(begin) < length; time.Sleep(turns1) {
+		if between != nil {
+			between(int(time.Since(begin) / time.Hour))
+		}
+		err := r.tend(p)
+		if errors.Is(err, errKilled) || p.killed() {
+			p.Wait()
+			p = r.start()
+			r.sched.catchUp()
+		}
+		r.check()
+		for _, k := range r.service.Keys() {
+			if _, known := born[k.AccessKeyID]; !known {
+				born[k.AccessKeyID] = time.Now()
+			}
+			// A fault costs a turn or two, and a restarted process watches the grace again.
+			if most := every + grace1 + 3*turns1; k.Slot != cosi.ContractSlot && time.Since(born[k.AccessKeyID]) > most && r.broken == nil {
+				r.broken = fmt.Errorf("a key of %s is older than %s", k.Slot, most)
+			}
+		}
+	}
+	for name, key := range first {
+		if r.apps[name] == key && r.broken == nil {
+			r.broken = fmt.Errorf("the key of %s is never replaced", name)
+		}
+		if r.works(key, "data") && r.broken == nil {
+			r.broken = fmt.Errorf("the first key of %s is never revoked", name)
+		}
+	}
+	r.sched.follow(nil)
+	return r.sched.steps
+}
+
+// A fault at each step of two renewals: no moment at which the Secret's key is
+// refused, never three keys, and none that lives too long.
+func TestRenewalWithAFaultAtEveryStep(t *testing.T) {
+	t.Parallel()
+	for _, secrets := range []memory.Secrets{memory.Chosen, memory.Repeated, memory.Once} {
+		for _, f := range []fate{lost, unanswered, killed, killedThen, late} {
+			t.Run(fmt.Sprintf("%s/%s", secrets, f), func(t *testing.T) {
+				t.Parallel()
+				for at := 0; ; at++ {
+					steps := 0
+					synctest.Test(t, func(t *testing.T) {
+						r := newRenewing(t, secrets, 1)
+						steps = r.live(f, at, 17*time.Hour, nil)
+						r.consistent()
+						if r.broken != nil {
+							r.fail("%v", r.broken)
+						}
+					})
+					if t.Failed() {
+						t.Fatalf("at step %d", at)
+					}
+					if at >= steps {
+						return
+					}
+				}
+			})
+		}
+	}
+}
+
+// liar does its work as a fault in the driver would have it done.
+type liar struct {
+	appLine
+	do func(appLine, context.Context, Delivery) (bool, error)
+}
+
+func (l liar) Deliver(ctx context.Context, d Delivery) (bool, error) {
+	return l.do(l.appLine, ctx, d)
+}
+
+// Faults that are planted break the rules that the test above holds.
+func TestRenewalRulesCatch(t *testing.T) {
+	t.Parallel()
+	for name, do := range map[string]func(appLine, context.Context, Delivery) (bool, error){
+		"an update that is lost": func(a appLine, _ context.Context, d Delivery) (bool, error) {
+			return a.applications[d.Access.Account] != d.Key, nil
+		},
+		"a revocation before the update": func(appLine, context.Context, Delivery) (bool, error) { return false, nil },
+		"an update with another key": func(a appLine, ctx context.Context, d Delivery) (bool, error) {
+			d.Key.AccessKeyID += "x"
+			return a.Deliver(ctx, d)
+		},
+		"an update of whatever is there, with another access's key": func(a appLine, ctx context.Context, d Delivery) (bool, error) {
+			d.Repair, d.Key = true, a.applications["ba-2"]
+			return a.Deliver(ctx, d)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRenewing(t, memory.Chosen, 1)
+			r.line = func(a appLine) Deliverer { return liar{a, do} }
+			r.live(carried, -1, 17*time.Hour, nil)
+			if r.broken == nil {
+				t.Errorf("%s breaks no rule", name)
+			}
+		})
+	}
+}
+
+// jump sets the time of day forward, by what the records say.
+func (r *renewing) jump(by time.Duration) {
+	for _, name := range []string{"ba-1", "ba-2"} {
+		id, _ := cosi.ParseAccountID(accessID(name))
+		j := journal.New(&memoryLine{r.store, &process{w: &world{sched: &scheduler{}}}})
+		record, err := j.Account(r.Context(), id)
+		if err != nil {
+			continue
+		}
+		for _, at := range []*time.Time{&record.CreatedAt, &record.IssuedAt, &record.Since} {
+			if !at.IsZero() {
+				*at = at.Add(-by)
+			}
+		}
+		if rotation := record.Rotation; rotation != nil && !rotation.HandedOut.IsZero() {
+			rotation.HandedOut = rotation.HandedOut.Add(-by)
+		}
+		if err := j.SaveAccount(r.Context(), record); err != nil {
+			r.Fatal(err)
+		}
+	}
+}
+
+// A clock that jumps an hour either way, at any time, takes no key from an
+// application.
+func TestRenewalWithAClockThatJumps(t *testing.T) {
+	t.Parallel()
+	for _, by := range []time.Duration{time.Hour, -time.Hour} {
+		for at := range 15 {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRenewing(t, memory.Chosen, 1)
+				jumped := false
+				r.live(carried, -1, 18*time.Hour, func(hours int) {
+					if hours == at && !jumped {
+						jumped = true
+						r.jump(by)
+					}
+				})
+				if r.broken != nil {
+					r.fail("%s at hour %d: %v", by, at, r.broken)
+				}
+			})
+		}
+	}
+}
+
+// A jump over the whole of a grace leaves the kubelet the time that it needs.
+func TestGraceIsWatched(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRenewing(t, memory.Chosen, 1)
+		r.terms[team].Defaults.BucketAccessClass["keyGrace"] = "1h"
+		p := r.granted()
+		old := r.apps["ba-1"]
+		time.Sleep(every)
+		r.must("renew", func() error { return r.tend(p) })
+		r.jump(2 * time.Hour)
+		r.must("tend", func() error { return r.tend(p) })
+		time.Sleep(settle - time.Second)
+		r.must("tend", func() error { return r.tend(p) })
+		if !r.works(old, "data") {
+			r.fail("the old key is revoked before a pod has the new one")
+		}
+		time.Sleep(time.Second)
+		r.must("tend", func() error { return r.tend(p) })
+		if r.works(old, "data") || !r.works(r.apps["ba-1"], "data") {
+			r.fail("the old key is not revoked, or the new one does not work")
+		}
+	})
+}
+
+// granted starts a driver with two accesses.
+func (r *renewing) granted() *process {
+	p := r.start()
+	r.must("create", func() error { return r.create(p, "data", map[string]string{"onDelete": "empty"}) })
+	r.must("grant", func() error { return r.grant(p, "ba-1") })
+	r.must("grant", func() error { return r.grant(p, "ba-2") })
+	return p
+}
+
+// As long as a Secret cannot take a key there is no other, and its people are told why.
+// What was edited or deleted is drift, and is put right if that is asked for.
+func TestSecretThatWasChanged(t *testing.T) {
+	t.Parallel()
+	edited := secret.KeyPair{AccessKeyID: "by-hand", SecretAccessKey: secret.New("by-hand")}
+	for name, now := range map[string]secret.KeyPair{"edited": edited, "deleted": {}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRenewing(t, memory.Chosen, 1)
+			p := r.granted()
+			var told []error
+			p.told = func(_ cosi.AccountID, _ cosi.BucketID, why error) { told = append(told, why) }
+			key := r.apps["ba-1"]
+			r.apps["ba-1"] = now
+			id, _ := cosi.ParseAccountID(accessID("ba-1"))
+
+			time.Sleep(every)
+			if _ = r.tend(p); len(told) != 1 {
+				r.fail("%s: told %v", name, told)
+			}
+			record, err := r.records().Account(t.Context(), id)
+			if err != nil || record.Rotation != nil || r.apps["ba-1"] != now || !r.works(key, "data") || len(r.service.Keys()) != 4 {
+				r.fail("%s: record %+v, %v, Secret %v, keys %v", name, record, err, r.apps["ba-1"], r.service.Keys())
+			}
+			found, err := p.InspectAccount(r.ctx(), id, false)
+			if err != nil || len(found) != 1 || found[0] != (Finding{What: "secret"}) || r.apps["ba-1"] != now {
+				r.fail("%s: found %+v, %v", name, found, err)
+			}
+			found, err = p.InspectAccount(r.ctx(), id, true)
+			if err != nil || len(found) != 1 || found[0] != (Finding{What: "secret", Repaired: true}) || r.apps["ba-1"] != key {
+				r.fail("%s: found %+v, %v", name, found, err)
+			}
+			r.must("renew", func() error { return r.tend(p) })
+			if r.apps["ba-1"] == key || !r.works(r.apps["ba-1"], "data") {
+				r.fail("%s: it is not renewed after the repair", name)
+			}
+			// An edit while the old key is in its grace does not keep that alive.
+			r.apps["ba-1"] = now
+			time.Sleep(2*grace1 + 2*settle)
+			_ = r.tend(p)
+			time.Sleep(2 * settle)
+			_ = r.tend(p)
+			if r.works(key, "data") {
+				r.fail("%s: the old key is not revoked", name)
+			}
+		})
+	}
+}
+
+// A Secret that a backup or a late sidecar gives the old key again, in its grace, gets
+// the new one, and the grace begins again.
+func TestOldKeyPutBackIntoTheSecret(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRenewing(t, memory.Chosen, 1)
+		p := r.granted()
+		old := r.apps["ba-1"]
+		time.Sleep(every)
+		r.must("renew", func() error { return r.tend(p) })
+		next := r.apps["ba-1"]
+		r.apps["ba-1"] = old
+		time.Sleep(grace1)
+		r.must("tend", func() error { return r.tend(p) })
+		if r.apps["ba-1"] != next || !r.works(old, "data") {
+			r.fail("the Secret has not got the new key, or the old one is revoked at once")
+		}
+		time.Sleep(grace1)
+		r.must("tend", func() error { return r.tend(p) })
+		if r.works(old, "data") || !r.works(next, "data") {
+			r.fail("the old key works, or the new one does not")
+		}
+	})
+}
+
+// Who says when keys are replaced: the class, and where it says nothing the contract's
+// defaults as they are now. Each key has a life of its own.
+func TestScheduleOfRenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRenewing(t, memory.Chosen, 1)
+		defaults := r.terms[team].Defaults.BucketAccessClass
+		clear(defaults)
+		p := r.granted()
+		of := func(name string, class map[string]string) error {
+			_, err := p.GrantAccess(r.ctx(), GrantRequest{Name: name, Auth: cosi.Key, Parameters: class, Buckets: []BucketRequest{{ID: bucketID("data")}}})
+			return err
+		}
+		record := func(name string) *journal.Account {
+			id, _ := cosi.ParseAccountID(accessID(name))
+			r.must("tend", func() error { return p.Tend(r.ctx(), accountKey(id)) })
+			record, err := r.records().Account(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return record
+		}
+		if e := record("ba-1").Effective; e.KeyRotation != 0 {
+			t.Errorf("without a word: %+v", e)
+		}
+		defaults["keyRotation"] = "10h"
+		if e := record("ba-1").Effective; e.KeyRotation != 10*time.Hour || e.KeyGrace != 5*time.Hour {
+			t.Errorf("with new defaults: %+v", e)
+		}
+		clear(defaults)
+		if e := record("ba-1").Effective; e.KeyRotation != 0 || e.KeyGrace != 0 {
+			t.Errorf("without defaults again: %+v", e)
+		}
+		if err := of("ba-3", map[string]string{"keyRotation": "20h", "keyLife": "30h"}); !fault.Is(err, fault.InvalidArgument) {
+			t.Errorf("with a life that ends in the grace: %v", err)
+		}
+		r.must("grant", func() error {
+			return of("ba-3", map[string]string{"keyRotation": "20h", "keyGrace": "2h"})
+		})
+		defaults["keyRotation"] = "10h"
+		first := record("ba-3")
+		if first.Effective.KeyRotation != 20*time.Hour {
+			t.Errorf("the class's own word: %+v", first.Effective)
+		}
+		r.apps["ba-3"] = first.Issued
+		time.Sleep(20 * time.Hour)
+		next := record("ba-3")
+		if next.Issued == first.Issued || !next.Since.Equal(first.CreatedAt.Add(20*time.Hour)) {
+			t.Errorf("the life of the next key begins at %s, that of the first at %s", next.Since, first.CreatedAt)
+		}
+		next.Effective.KeyLife = 30 * time.Hour
+		if end := next.ExpiresAt(); !end.Equal(next.Since.Add(30 * time.Hour).Truncate(time.Second)) {
+			t.Errorf("the next key ends at %s", end)
+		}
+		p.deliverer = nil
+		if err := of("ba-4", nil); !fault.Is(err, fault.FailedPrecondition) {
+			t.Errorf("without the right to write Secrets: %v", err)
+		}
+	})
+}
+
+// Keys that have to go are replaced with a grace of minutes, also in the middle of a
+// rotation with a longer one; what cannot be delivered is refused and stays as it is.
+func TestReplaceKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRenewing(t, memory.Chosen, 1)
+		p := r.granted()
+		id, _ := cosi.ParseAccountID(accessID("ba-1"))
+		first := r.apps["ba-1"]
+		r.must("rotate", func() error { return r.rotate(p, "ba-1", 24*time.Hour) })
+		leaked := r.apps["ba-1"]
+		if leaked == first {
+			r.fail("a rotation by hand is not delivered")
+		}
+		time.Sleep(time.Second)
+		before := time.Now()
+		looks := 0
+		for {
+			more, err := p.ReplaceKey(r.ctx(), id, before, 2*time.Minute)
+			if err != nil {
+				r.fail("replace: %v", err)
+			}
+			if !r.works(r.apps["ba-1"], "data") {
+				r.fail("the Secret's key is refused")
+			}
+			if looks++; !more || looks > 100 {
+				break
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if r.works(first, "data") || r.works(leaked, "data") || looks < 24 {
+			r.fail("after %d looks the old keys still work, or the grace was none", looks)
+		}
+		if more, err := p.ReplaceKey(r.ctx(), id, before, 2*time.Minute); more || err != nil {
+			r.fail("resumed when all is done: %v, %v", more, err)
+		}
+		other, _ := cosi.ParseAccountID(accessID("ba-2"))
+		key := r.apps["ba-2"]
+		r.apps["ba-2"] = secret.KeyPair{AccessKeyID: "by-hand"}
+		if _, err := p.ReplaceKey(r.ctx(), other, time.Now(), time.Minute); !fault.Is(err, fault.Mismatch) || !r.works(key, "data") {
+			r.fail("with an edited Secret: %v", err)
+		}
+	})
+}
