@@ -363,6 +363,10 @@ func restarts(w *walker) {
 			if err := w.restart(name, os.Kill); err != nil {
 				w.fail("%s: %w", name, err)
 			}
+			// kubelet ends where containerd does not answer.
+			if err := w.until(w.ctx, func() error { return w.ctr(w.ctx, "version") }); err != nil {
+				w.fail("containerd: %w", err)
+			}
 		}
 		w.within(2*time.Minute, "kubectl wait node node --for=condition=Ready --timeout=1s && kubectl get --raw /api/v1/nodes/node/proxy/healthz")
 		w.sh("kubectl -n " + system + " rollout status " + driver)
@@ -373,7 +377,7 @@ func restarts(w *walker) {
 }
 
 func helmTest(w *walker) {
-	w.sh("helm test contract-cosi-driver --namespace " + system + " --logs")
+	w.sh("helm test contract-cosi-driver --namespace " + system)
 }
 
 // restricted lets the namespace have no pod that Pod Security's strictest profile
