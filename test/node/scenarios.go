@@ -416,8 +416,8 @@ func drain(w *walker) {
 // memoryLimit gives new pods less than they need: the old ones stay.
 func memoryLimit(w *walker) {
 	w.claims("memory", func() {
-		w.sh("helm upgrade " + chart + " --reuse-values --set driver.resources.requests.memory=12Mi,driver.resources.limits.memory=12Mi")
-		w.within(2*time.Minute, "kubectl "+pods+" -o jsonpath='{.items[*].status.containerStatuses[*].lastState.terminated.reason}' | grep OOMKilled")
+		w.sh("helm upgrade " + chart + " --reuse-values --set driver.resources.requests.memory=7Mi,driver.resources.limits.memory=7Mi")
+		w.within(2*time.Minute, "kubectl "+pods+" -o json | grep -i oom")
 		w.sh("kubectl " + pods)
 		w.sh("helm rollback contract-cosi-driver --namespace " + system)
 		w.sh("kubectl -n " + system + " rollout status " + driver)
