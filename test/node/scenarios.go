@@ -499,6 +499,7 @@ func kustomize(w *walker) {
 	w.sh("kubectl apply -f deploy/manifests/evaluation/namespace.yaml")
 	w.sh("kubectl apply -k deploy/manifests/evaluation")
 	w.sh("kubectl -n " + system + " rollout status " + driver)
-	w.sh("kubectl delete -k deploy/manifests/evaluation")
+	w.sh("kubectl delete -k deploy/manifests/evaluation --ignore-not-found")
 	w.sh("kubectl get namespace contract-cosi-system-journal")
+	w.sh("kubectl delete namespace contract-cosi-system contract-cosi-system-journal")
 }
