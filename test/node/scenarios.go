@@ -464,7 +464,7 @@ func diskPressure(w *walker) {
 	fmt.Println("  $ # kubelet is told that the disk is nearly full")
 	kubelet(strings.Replace(text, "nodefs.available: 1%", "nodefs.available: 99%", 1))
 	w.within(2*time.Minute, "kubectl wait node node --for=condition=DiskPressure --timeout=1s")
-	w.within(3*time.Minute, "kubectl "+pods+" | grep Evicted")
+	w.within(3*time.Minute, "kubectl -n "+system+" get events --field-selector reason=Evicted | grep pod/contract-cosi-driver-")
 	w.sh("kubectl " + pods)
 	fmt.Println("  $ # and then that it is not")
 	kubelet(text)
