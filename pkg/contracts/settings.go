@@ -348,7 +348,7 @@ func (s *settings) isDue(claim string, settled bool) (bool, time.Duration) {
 	if !ok && settled {
 		turn := fnv.New32a()
 		_, _ = turn.Write([]byte(claim))
-		at = time.Now().Add(time.Duration(turn.Sum32()%uint32(lookSettings/time.Second)) * time.Second) //nolint:gosec // 15 minutes
+		at = time.Now().Add(time.Duration(turn.Sum32()%uint32(lookSettings/time.Second)) * time.Second)
 		s.due[claim] = at
 	}
 	left := time.Until(at)
@@ -425,7 +425,8 @@ func (k *control) withdraw(ctx context.Context, claim string, buckets []cosi.Buc
 
 func (k *control) withdrawOne(ctx context.Context, claim string, id cosi.BucketID) error {
 	got, err := k.provisioner.Configure(ctx, id, nil, true)
-	if err != nil && !fault.Is(err, fault.NotFound) {
+	gone := fault.Is(err, fault.NotFound)
+	if err != nil && !gone {
 		return fault.In(err, "the settings of bucket %s are gone, and it is not as its class says yet", id)
 	}
 	k.settings.mu.Lock()
@@ -433,7 +434,7 @@ func (k *control) withdrawOne(ctx context.Context, claim string, id cosi.BucketI
 		had[claim] = slices.DeleteFunc(had[claim], func(had cosi.BucketID) bool { return had == id })
 	}
 	k.settings.mu.Unlock()
-	if err != nil { // the bucket is gone too
+	if gone { // the bucket, too
 		return nil
 	}
 	klog.FromContext(ctx).Info("A bucket whose BucketSettings are gone is as its class says again", "bucket", id, "claim", claim)
@@ -456,6 +457,35 @@ func (k *control) version() string {
 	return k.made.version.version
 }
 
+// beginClaims begins to read BucketClaims; the settings' lock is held.
+func (k *control) beginClaims(at *kube.Client) error {
+	s := &k.settings
+	informer, err := at.Follow(&objects.BucketClaim{}, func() runtime.Object { return &objects.BucketClaimList{} }, "")
+	if err != nil {
+		return err
+	}
+	if err := informer.SetTransform(func(o any) (any, error) {
+		if c, ok := o.(*objects.BucketClaim); ok {
+			c.ObjectMeta = metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion, DeletionTimestamp: c.DeletionTimestamp}
+		}
+		return o, nil
+	}); err != nil {
+		return err
+	}
+	changed := func(o any) {
+		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(o); err == nil && len(s.of(key)) > 0 {
+			s.queue.Add(key)
+		}
+	}
+	registered, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, now any) { changed(now) }, DeleteFunc: changed})
+	if err != nil {
+		return err
+	}
+	s.claims, s.known = informer, registered.HasSynced
+	k.begin(informer)
+	return nil
+}
+
 // followClaims begins to read BucketClaims, of which it keeps little.
 func (k *control) followClaims(ctx context.Context) error {
 	s := &k.settings
@@ -465,29 +495,7 @@ func (k *control) followClaims(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	if s.claims == nil {
-		var informer cache.SharedIndexInformer
-		var registered cache.ResourceEventHandlerRegistration
-		informer, err = at.claims.Follow(&objects.BucketClaim{}, func() runtime.Object { return &objects.BucketClaimList{} }, "")
-		if err == nil {
-			err = informer.SetTransform(func(o any) (any, error) {
-				if c, ok := o.(*objects.BucketClaim); ok {
-					c.ObjectMeta = metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion, DeletionTimestamp: c.DeletionTimestamp}
-				}
-				return o, nil
-			})
-		}
-		if err == nil {
-			changed := func(o any) {
-				if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(o); err == nil && len(s.of(key)) > 0 {
-					s.queue.Add(key)
-				}
-			}
-			registered, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, now any) { changed(now) }, DeleteFunc: changed})
-		}
-		if err == nil {
-			s.claims, s.known = informer, registered.HasSynced
-			k.begin(informer)
-		}
+		err = k.beginClaims(at.claims)
 	}
 	known := s.known
 	s.mu.Unlock()

@@ -17,9 +17,8 @@ import (
 
 // fields are the names of a type's fields in JSON.
 func fields(of any) (names []string) {
-	t := reflect.TypeOf(of)
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+	for field := range reflect.TypeOf(of).Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		names = append(names, name)
 	}
 	return names
@@ -69,9 +68,9 @@ func TestWhichSettingsCount(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	t.Cleanup(c.settings.queue.ShutDown)
-	for name, age := range map[string]time.Duration{"gone": 9, "old": 5, "young": 1} {
+	for name, age := range map[string]time.Duration{"gone": 9 * time.Hour, "old": 5 * time.Hour, "young": time.Hour} {
 		obj := &v1alpha1.BucketSettings{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: name, CreationTimestamp: metav1.NewTime(time.Unix(1e9, 0).Add(-age * time.Hour))},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: name, CreationTimestamp: metav1.NewTime(time.Unix(1e9, 0).Add(-age))},
 			Spec:       v1alpha1.BucketSettingsSpec{BucketClaimName: "photos"},
 		}
 		if name == "gone" {

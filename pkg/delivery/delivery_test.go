@@ -58,7 +58,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(v)
 	}
 	status := func(code int, reason metav1.StatusReason) {
-		answer(code, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: reason, Code: int32(code)}) //nolint:gosec // an HTTP code
+		answer(code, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: reason, Code: int32(code)})
 	}
 	if a.refuse != nil {
 		switch code := a.refuse(verb, resource); code {

@@ -200,7 +200,7 @@ func traces(ctx context.Context, c *config.Config, version string) (trace.Tracer
 	if c.Tracing == nil {
 		return nil, func() {}, nil
 	}
-	return tracing.New(klog.FromContext(ctx), *c.Tracing, c.Driver.Name, version)
+	return tracing.New(ctx, *c.Tracing, c.Driver.Name, version)
 }
 
 // claimer is how the claim of a bucket is asked for; nil where the driver may not ask.

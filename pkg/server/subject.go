@@ -63,10 +63,19 @@ func first[B interface{ GetBucketId() string }](buckets []B) string {
 // values are the subject as lines of the log have it.
 func (s subject) values() []any {
 	var out []any
-	for _, v := range []struct{ name, text string }{{"contract", s.contract}, {"bucket", s.bucket}, {"access", s.access}} {
-		if v.text != "" {
-			out = append(out, v.name, fault.Said(v.text))
-		}
+	for _, v := range s.named() {
+		out = append(out, v.name, v.text)
+	}
+	return out
+}
+
+type named struct{ name, text string }
+
+// named are the parts that a request has given, on one line each.
+func (s subject) named() []named {
+	out := slices.DeleteFunc([]named{{"contract", s.contract}, {"bucket", s.bucket}, {"access", s.access}}, func(n named) bool { return n.text == "" })
+	for i := range out {
+		out[i].text = fault.Said(out[i].text)
 	}
 	return out
 }
@@ -74,8 +83,8 @@ func (s subject) values() []any {
 // attributes are the same for a trace.
 func (s subject) attributes() []attribute.KeyValue {
 	var out []attribute.KeyValue
-	for pair := range slices.Chunk(s.values(), 2) {
-		out = append(out, attribute.String("cosi."+pair[0].(string), pair[1].(string)))
+	for _, v := range s.named() {
+		out = append(out, attribute.String("cosi."+v.name, v.text))
 	}
 	return out
 }

@@ -36,12 +36,13 @@ const Service = "contract-cosi-driver"
 
 // New returns where spans go, and what delivers those that still wait when the driver
 // stops. No call is made.
-func New(log klog.Logger, c config.Tracing, driver, version string) (trace.TracerProvider, func(), error) {
+func New(ctx context.Context, c config.Tracing, driver, version string) (trace.TracerProvider, func(), error) {
+	ctx = context.WithoutCancel(ctx) // the last spans go out when the driver has been stopped
 	client, err := transport.New(c.Connection)
 	if err != nil {
 		return nil, nil, fmt.Errorf("tracing.connection: %w", err)
 	}
-	exporter, err := otlptracehttp.New(context.Background(), // which starts no call
+	exporter, err := otlptracehttp.New(ctx,
 		otlptracehttp.WithEndpointURL(c.Endpoint), otlptracehttp.WithHTTPClient(client), otlptracehttp.WithTimeout(exportTimeout),
 	)
 	if err != nil {
@@ -52,10 +53,10 @@ func New(log klog.Logger, c config.Tracing, driver, version string) (trace.Trace
 		sdktrace.WithResource(resource.NewSchemaless(
 			attribute.String("service.name", Service), attribute.String("service.version", version), attribute.String("cosi.driver", driver),
 		)),
-		sdktrace.WithBatcher(&told{SpanExporter: exporter, log: log}, sdktrace.WithExportTimeout(exportTimeout)),
+		sdktrace.WithBatcher(&told{SpanExporter: exporter, log: klog.FromContext(ctx)}, sdktrace.WithExportTimeout(exportTimeout)),
 	)
 	return provider, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), exportTimeout)
+		ctx, cancel := context.WithTimeout(ctx, exportTimeout)
 		defer cancel()
 		_ = provider.Shutdown(ctx) // a failure is logged below
 	}, nil

@@ -84,8 +84,8 @@ func manySettings(s *scenario) {
 		if err != nil {
 			return err
 		}
-		ids[i] = answer.BucketId
-		b.Status.BucketReady, b.Status.BucketID = true, answer.BucketId
+		ids[i] = answer.GetBucketId()
+		b.Status.BucketReady, b.Status.BucketID = true, answer.GetBucketId()
 		if _, err = cosi.Buckets().UpdateStatus(s.ctx, b, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
@@ -154,7 +154,7 @@ func manySettings(s *scenario) {
 		}
 		return n
 	}
-	time.Sleep(15 * time.Second) // a steady state that writes would write now
+	s.pass(15 * time.Second) // a steady state that writes would write now
 	if w, c := writes(), changes(); w+c > 0 {
 		s.Errorf("a driver that had nothing to do made %v writes and %v calls that change something", w, c)
 	}

@@ -98,7 +98,7 @@ func renewed(s *scenario) {
 			mu.Lock()
 			most = max(most, len(keys))
 			mu.Unlock()
-			time.Sleep(200 * time.Millisecond)
+			s.pass(200 * time.Millisecond)
 		}
 	})
 	rotations := 0
@@ -109,7 +109,7 @@ func renewed(s *scenario) {
 			if err == nil {
 				rotations += strings.Count(string(out), `"accessKeyID"`)
 			}
-			time.Sleep(time.Second)
+			s.pass(time.Second)
 		}
 	})
 	parts := []struct {
@@ -121,7 +121,7 @@ func renewed(s *scenario) {
 	}
 	end := time.Now().Add(lasts)
 	for i := 0; time.Until(end) > between; i++ {
-		time.Sleep(between)
+		s.pass(between)
 		part := parts[i%len(parts)]
 		s.kill(part.name)
 		s.must(part.back())

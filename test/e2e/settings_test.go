@@ -246,7 +246,7 @@ func bucketSettings(s *scenario) {
 
 	// The older of two counts, and then the other.
 	t.settles("photos", "photos", ", tags: {third: '3'}")
-	time.Sleep(time.Second) // creation times have no parts of a second
+	s.pass(time.Second) // creation times have no parts of a second
 	s.must(t.set("also", "photos", ", tags: {also: '4'}"))
 	t.comes("also", api.Accepted, metav1.ConditionFalse, "ClaimTaken")
 	t.has(bucket, "third=3", "!also")
@@ -299,7 +299,7 @@ func settingsInTrouble(s *scenario) {
 	// Killed in the middle of changes.
 	for i := range 4 {
 		s.must(t.set("photos", "photos", fmt.Sprintf(", versioning: Enabled, tags: {b%d: '%d'}, policy: '%s'", i, i, []string{noACLs, noDeletion}[i%2])))
-		time.Sleep(time.Duration(i*i) * 10 * time.Millisecond)
+		s.pass(time.Duration(i*i) * 10 * time.Millisecond)
 		s.kill("driver")
 		restart()
 	}

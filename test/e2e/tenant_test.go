@@ -47,6 +47,15 @@ func (s *scenario) note(format string, args ...any) {
 	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
 
+// pass lets time go by in which the world works on; no verdict hangs on how much it
+// gets done.
+func (s *scenario) pass(d time.Duration) {
+	select {
+	case <-s.ctx.Done():
+	case <-time.After(d):
+	}
+}
+
 // until waits for a condition: for ready to return nil.
 func (s *scenario) until(what string, ready func() error) {
 	s.Helper()

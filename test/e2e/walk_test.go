@@ -37,7 +37,7 @@ type walked struct {
 func randomWalk(s *scenario) {
 	seed := *walkSeed
 	if seed == 0 {
-		seed = uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
+		seed = uint64(time.Now().UnixNano())
 	}
 	s.note("-seed %d -steps %d", seed, *walkSteps)
 	o := s.orders("walk")
@@ -119,7 +119,7 @@ func (w *walked) step() {
 	case 8:
 		what = "kill the service"
 		w.kill("contractd")
-		time.Sleep(time.Duration(w.rand.IntN(300)) * time.Millisecond)
+		w.pass(time.Duration(w.rand.IntN(300)) * time.Millisecond)
 		w.must(w.startContractd())
 	}
 	w.trace = append(w.trace, fmt.Sprint(what, " ", err))

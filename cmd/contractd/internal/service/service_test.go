@@ -639,9 +639,7 @@ func TestBuckets(t *testing.T) {
 	b := newBench(t)
 	mine, other := b.sign("acme", `{"owner":"me"}`).Code, b.sign("other", `{"owner":"me"}`).Code
 	b.storage.mu.Lock()
-	for name, owner := range map[string]string{"a.b.c": mine, "bucket": mine, "cellar": mine, "theirs": other} {
-		b.storage.owners[name] = owner
-	}
+	maps.Copy(b.storage.owners, map[string]string{"a.b.c": mine, "bucket": mine, "cellar": mine, "theirs": other})
 	b.storage.mu.Unlock()
 	const buckets, quota = acme + "/buckets", acme + "/buckets/bucket/quota"
 	var names []string
