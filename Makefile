@@ -74,11 +74,16 @@ e2e: build ## run the driver in a cluster, with manifests in and Secrets out; RU
 .PHONY: node
 node: ## run the driver on a Kubernetes node with kubelet, containerd and helm; as root, installs the Debian packages it needs; RUN=pattern chooses scenarios, LONG=1 adds a lost leader
 	@bash test/node/run.sh $(if $(LONG),-long)
+
 SOAK ?= 20m
 
 .PHONY: soak
-soak: build ## renew keys for SOAK (20m) in a cluster, while applications use them and parts are killed
-	@bash test/e2e/run.sh -test.run 'Scenarios/keys_renewed' -renew $(SOAK)
+soak: build ## run whole what CI runs short, for about two hours: random walks, interleavings, fuzzing, the suite 20 times, keys renewed for SOAK (20m)
+	$(GO) test -count=1 -timeout 1h ./pkg/lease -runs 100
+	$(GO) test -count=1 -timeout 2h ./pkg/provisioner -seeds 100
+	cd cmd/cosi-sanity && $(GO) test -count=20 -timeout 3h ./sanity
+	bash test/e2e/run.sh -test.run 'Scenarios/(keys_renewed|a_random_walk)' -renew $(SOAK) -steps 300
+	$(MAKE) fuzz FUZZTIME=2m
 
 CEPH = ceph-mon ceph-osd radosgw ceph-common
 
