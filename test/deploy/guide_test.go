@@ -158,8 +158,9 @@ var kinds = map[string]func() any{
 	"rbac.authorization.k8s.io/v1 RoleBinding": func() any { return &rbacv1.RoleBinding{} },
 	"apps/v1 Deployment":                       func() any { return &appsv1.Deployment{} },
 
-	"contract-cosi.github.io/v1alpha1 ContractClass": func() any { return &contractsv1alpha1.ContractClass{} },
-	"contract-cosi.github.io/v1alpha1 Contract":      func() any { return &contractsv1alpha1.Contract{} },
+	"contract-cosi.github.io/v1alpha1 ContractClass":  func() any { return &contractsv1alpha1.ContractClass{} },
+	"contract-cosi.github.io/v1alpha1 Contract":       func() any { return &contractsv1alpha1.Contract{} },
+	"contract-cosi.github.io/v1alpha1 BucketSettings": func() any { return &contractsv1alpha1.BucketSettings{} },
 
 	"objectstorage.k8s.io/v1alpha1 BucketClass":       func() any { return &cosiv1alpha1.BucketClass{} },
 	"objectstorage.k8s.io/v1alpha1 BucketAccessClass": func() any { return &cosiv1alpha1.BucketAccessClass{} },

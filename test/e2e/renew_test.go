@@ -30,6 +30,7 @@ func renewed(s *scenario) {
 		between          = 12 * time.Second // two kills
 	)
 	lasts := *renewFor
+	s.mayWriteSecrets()
 	n := s.tenant("renewed", classes{parameters: map[string]string{"onDelete": "empty"}})
 	var names []string
 	for i := range claims {

@@ -474,6 +474,7 @@ func secretsHere(s *scenario) {
 
 // rotated runs the commands of operations.md, and its old key lives for the grace.
 func rotated(s *scenario) {
+	s.mayWriteSecrets()
 	n := s.tenant("rotated", classes{})
 	s.must(n.ask("photos"))
 	n.ready()

@@ -94,7 +94,7 @@ func (w *world) start(kubeBin string) (err error) {
 	if err := w.apply(w.ctx, "-f", filepath.Join(deployDir, "crds")); err != nil {
 		return err
 	}
-	for _, option := range []string{"events", "contracts", "application-secrets"} {
+	for _, option := range []string{"events", "contracts"} {
 		rights, err := rightsOf(option)
 		if err != nil {
 			return err
@@ -133,6 +133,20 @@ func rightsOf(option string) (string, error) {
 		`{{ include "contract-cosi-driver.name" . }}`, release, `{{- include "contract-cosi-driver.labels" . | nindent 4 }}`, "{}",
 		"{{ .Release.Namespace }}", driverNamespace, "{{- if .Values."+option+".enabled }}", "", "{{- end }}", "",
 	).Replace(string(text)), err
+}
+
+// mayWriteSecrets gives the driver what applicationSecrets needs, in every namespace,
+// for one scenario: others show what it cannot do without.
+func (s *scenario) mayWriteSecrets() {
+	s.Helper()
+	rights, err := rightsOf("application-secrets")
+	s.must(err)
+	_, err = s.kubectl(s.ctx, rights, "apply", "--validate=strict", "-f", "-")
+	s.must(err)
+	s.Cleanup(func() {
+		_, err := s.kubectl(s.ctx, rights, "delete", "-f", "-")
+		s.must(err)
+	})
 }
 
 // runs notes that a process has to run from now on, and keeps what it prints.
