@@ -85,19 +85,23 @@ func (c *Contracts) openSettings() error {
 	}
 	changed := func(o any) { s.queue.Add(claimOf(o)) }
 	registered, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: changed, DeleteFunc: changed,
-		UpdateFunc: func(before, now any) {
-			a, aOK := before.(*v1alpha1.BucketSettings)
-			b, bOK := now.(*v1alpha1.BucketSettings)
-			if !aOK || !bOK || a.UID != b.UID || a.Generation != b.Generation {
-				changed(now)
-			}
-		},
+		AddFunc: changed, UpdateFunc: c.settingsUpdated, DeleteFunc: changed,
 	})
 	if err == nil {
 		s.synced = registered.HasSynced
 	}
 	return err
+}
+
+// settingsUpdated has the claims looked at of settings that have changed. They are two
+// where the settings were re-created under their name.
+func (c *Contracts) settingsUpdated(before, now any) {
+	a, aOK := before.(*v1alpha1.BucketSettings)
+	b, bOK := now.(*v1alpha1.BucketSettings)
+	if !aOK || !bOK || a.UID != b.UID || a.Generation != b.Generation {
+		c.settings.queue.Add(claimOf(before))
+		c.settings.queue.Add(claimOf(now))
+	}
 }
 
 // claimOf is the claim that a BucketSettings is for.
@@ -237,15 +241,15 @@ func (k *control) configureBy(ctx context.Context, claim string, obj *v1alpha1.B
 	}
 	look, again := k.settings.isDue(claim, settled(obj, status))
 	got, err := k.provisioner.Configure(ctx, id, &journal.Settings{Claim: claim, Parameters: given}, look)
-	switch {
-	case errors.Is(err, provisioner.ErrNotAccepted):
+	if errors.Is(err, provisioner.ErrNotAccepted) {
 		reason := "NotAllowed"
 		if fault.Is(err, fault.InvalidArgument) {
 			reason = "Invalid"
 		}
 		return lookSettings, k.refuse(ctx, obj, status, reason, err.Error()+"; the bucket stays as it was")
-	case err == nil:
-		k.settings.holds(claim, id)
+	}
+	if !fault.Is(err, fault.InvalidArgument) { // or the id is none of the driver's
+		k.settings.holds(claim, id) // the journal may have them, also where they have not arrived
 	}
 	set(obj, &status.Conditions, v1alpha1.Accepted, metav1.ConditionTrue, "Accepted", "the contract allows the settings")
 	if again = k.judge(obj, status, got, err, again); again == 0 {
