@@ -30,6 +30,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube/objects"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // The work is by claim, not by object: of all the BucketSettings that name a claim the
@@ -59,6 +60,7 @@ const (
 	lookSettings    = 15 * time.Minute // between two looks at what a bucket has
 	refusedAgain    = 5 * time.Minute  // before a service is asked again for what it has refused
 	settingsTimeout = time.Minute      // for one bucket
+	settingsPage    = 50               // BucketSettings of a namespace that are read at a time
 	nowMost         = 20 << 10         // bytes of what a service tells of one option
 )
 
@@ -369,9 +371,13 @@ func (s *settings) looked(claim string) {
 func (s *settings) holds(claim string, id cosi.BucketID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.held != nil && !slices.Contains(s.held[claim], id) {
-		s.held[claim] = append(s.held[claim], id)
+	if s.held == nil || slices.Contains(s.held[claim], id) {
+		return
 	}
+	for other, ids := range s.held { // as in the journal, a bucket has one claim's settings
+		s.held[other] = slices.DeleteFunc(ids, func(had cosi.BucketID) bool { return had == id })
+	}
+	s.held[claim] = append(s.held[claim], id)
 }
 
 // heldBy are the buckets that have settings for a claim. When they are read, all claims
@@ -409,14 +415,23 @@ func (k *control) withdraw(ctx context.Context, claim string, buckets []cosi.Buc
 	}
 	if len(k.settings.of(claim)) == 0 {
 		namespace, _, _ := strings.Cut(claim, "/")
-		var there v1alpha1.BucketSettingsList
-		if err := k.settings.client.Do(ctx, "list", &there, func(r *rest.Request) *rest.Request { return r.Namespace(namespace) }); err != nil {
-			return err
-		}
-		for i := range there.Items {
-			if claimOf(&there.Items[i]) == claim && there.Items[i].DeletionTimestamp == nil {
-				return fault.New(fault.Unavailable, "BucketSettings of claim %s are not seen yet", claim)
+		err := transport.Pages(ctx, func(ctx context.Context, token string) (string, bool, error) {
+			var there v1alpha1.BucketSettingsList
+			page := metav1.ListOptions{Limit: settingsPage, Continue: token}
+			if err := k.settings.client.Do(ctx, "list", &there, func(r *rest.Request) *rest.Request {
+				return r.Namespace(namespace).VersionedParams(&page, metav1.ParameterCodec)
+			}); err != nil {
+				return "", false, err
 			}
+			for i := range there.Items {
+				if claimOf(&there.Items[i]) == claim && there.Items[i].DeletionTimestamp == nil {
+					return "", false, fault.New(fault.Unavailable, "BucketSettings of claim %s are not seen yet", claim)
+				}
+			}
+			return there.Continue, there.Continue != "", nil
+		})
+		if err != nil {
+			return err
 		}
 	}
 	for _, id := range buckets {

@@ -248,3 +248,17 @@ func TestSettingsAreRecreatedForAnotherClaim(t *testing.T) {
 		t.Errorf("%d claims are looked at", n)
 	}
 }
+
+// A bucket has the settings of one claim: those of another that had it before are not
+// withdrawn in their place.
+func TestABucketHasTheSettingsOfOneClaim(t *testing.T) {
+	t.Parallel()
+	id := cosi.BucketID{ContractID: cosi.ContractID{Backend: "main", Contract: "team"}, Bucket: "data"}
+	s := &settings{held: map[string][]cosi.BucketID{"blue/photos": {id}}}
+	for range 2 {
+		s.holds("red/photos", id)
+	}
+	if len(s.held["blue/photos"]) != 0 || !slices.Equal(s.held["red/photos"], []cosi.BucketID{id}) {
+		t.Errorf("they are %v", s.held)
+	}
+}
