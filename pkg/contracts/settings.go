@@ -272,7 +272,7 @@ func (k *control) judge(obj *v1alpha1.BucketSettings, status *v1alpha1.BucketSet
 		return again
 	case err == nil && len(got.State.Differing) > 0:
 		status.Now = nowOf(got)
-		set(obj, &status.Conditions, v1alpha1.InSync, metav1.ConditionFalse, "Changed", "the bucket has other settings ("+strings.Join(got.State.Differing, ", ")+"), which someone has changed at the service; let drift of the ContractClass or the configuration repair it, or change the BucketSettings")
+		set(obj, &status.Conditions, v1alpha1.InSync, metav1.ConditionFalse, "Changed", "the bucket has other settings ("+strings.Join(got.State.Differing, ", ")+"), which someone has changed at the service; set drift to repair in the ContractClass or the configuration, or change the BucketSettings")
 		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionTrue, "Configured", "the bucket got the settings")
 		return lastWait
 	case err == nil:
@@ -538,7 +538,7 @@ func (k *control) bucketOf(ctx context.Context, obj *v1alpha1.BucketSettings) (i
 	claim := get[*objects.BucketClaim](k.settings.claims, claimOf(obj))
 	switch {
 	case claim == nil:
-		return none("NoSuchClaim", "there is no BucketClaim "+obj.Spec.BucketClaimName+" in this namespace; make it, or other BucketSettings")
+		return none("NoSuchClaim", "there is no BucketClaim "+obj.Spec.BucketClaimName+" in this namespace; create it, or BucketSettings for another claim")
 	case claim.DeletionTimestamp != nil:
 		return none("ClaimDeleted", "the BucketClaim is being deleted")
 	case claim.Bound() == "":
@@ -563,10 +563,10 @@ func (k *control) bucketOf(ctx context.Context, obj *v1alpha1.BucketSettings) (i
 	case of.Namespace != claim.Namespace || of.Name != claim.Name || of.UID != "" && of.UID != claim.UID:
 		return none("OtherClaim", "the Bucket of the BucketClaim is for another claim; delete the BucketClaim and re-create it")
 	case b.Status.BucketID == "":
-		return none("ClaimNotBound", "the BucketClaim's bucket is not made yet")
+		return none("ClaimNotBound", "the BucketClaim's bucket is not ready yet")
 	}
 	if id, err = cosi.ParseBucketID(b.Status.BucketID); err != nil {
-		return none("OtherDriver", "the BucketClaim's bucket is none of this driver's ("+err.Error()+")")
+		return none("OtherDriver", "the BucketClaim's bucket is not one of this driver's ("+err.Error()+")")
 	}
 	return id, "", "", nil
 }
