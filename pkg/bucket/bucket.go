@@ -279,7 +279,7 @@ func (e *Engine) Restore(ctx context.Context, name string, spec, before params.B
 			continue
 		}
 		have, err := had.read(ctx)
-		if have == had.none || have == blank || fault.Is(err, fault.Unsupported) { // to remove a lock or versions from a bucket without would give it some
+		if fault.Is(err, fault.Unsupported) || err == nil && (have == had.none || have == blank) { // to remove a lock or versions from a bucket without would give it some
 			continue
 		}
 		if err == nil {

@@ -78,7 +78,7 @@ type State struct {
 	Tags map[string]string
 	// Has are its other options by name, in the form of [params.Bucket] where that has
 	// one. An ACL is its grants to others. What was never set, and what the service
-	// does not have, is left out.
+	// does not have, is left out, and what is not wanted and may not be read.
 	Has map[string]string
 	// PublicBy are "acl" and "policy", where they open it to the public.
 	PublicBy []string
@@ -99,7 +99,7 @@ func (e *Engine) State(ctx context.Context, name string, spec params.Bucket) (St
 	out := State{Tags: tags, Has: map[string]string{}}
 	for _, o := range append(e.settings(name, spec), e.tagging(name, e.marked(spec.Tags), nil, maps.Clone(tags))) {
 		have, err := o.read(ctx)
-		if fault.Is(err, fault.Unsupported) {
+		if fault.Is(err, fault.Unsupported) || o.want == "" && fault.Is(err, fault.PermissionDenied) {
 			continue
 		}
 		if err != nil {

@@ -30,6 +30,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube/objects"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // The work is by claim, not by object: of all the BucketSettings that name a claim the
@@ -59,6 +60,7 @@ const (
 	lookSettings    = 15 * time.Minute // between two looks at what a bucket has
 	refusedAgain    = 5 * time.Minute  // before a service is asked again for what it has refused
 	settingsTimeout = time.Minute      // for one bucket
+	settingsPage    = 50               // BucketSettings of a namespace that are read at a time
 	nowMost         = 20 << 10         // bytes of what a service tells of one option
 )
 
@@ -85,19 +87,23 @@ func (c *Contracts) openSettings() error {
 	}
 	changed := func(o any) { s.queue.Add(claimOf(o)) }
 	registered, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: changed, DeleteFunc: changed,
-		UpdateFunc: func(before, now any) {
-			a, aOK := before.(*v1alpha1.BucketSettings)
-			b, bOK := now.(*v1alpha1.BucketSettings)
-			if !aOK || !bOK || a.UID != b.UID || a.Generation != b.Generation {
-				changed(now)
-			}
-		},
+		AddFunc: changed, UpdateFunc: c.settingsUpdated, DeleteFunc: changed,
 	})
 	if err == nil {
 		s.synced = registered.HasSynced
 	}
 	return err
+}
+
+// settingsUpdated has the claims looked at of settings that have changed. They are two
+// where the settings were re-created under their name.
+func (c *Contracts) settingsUpdated(before, now any) {
+	a, aOK := before.(*v1alpha1.BucketSettings)
+	b, bOK := now.(*v1alpha1.BucketSettings)
+	if !aOK || !bOK || a.UID != b.UID || a.Generation != b.Generation {
+		c.settings.queue.Add(claimOf(before))
+		c.settings.queue.Add(claimOf(now))
+	}
 }
 
 // claimOf is the claim that a BucketSettings is for.
@@ -237,15 +243,15 @@ func (k *control) configureBy(ctx context.Context, claim string, obj *v1alpha1.B
 	}
 	look, again := k.settings.isDue(claim, settled(obj, status))
 	got, err := k.provisioner.Configure(ctx, id, &journal.Settings{Claim: claim, Parameters: given}, look)
-	switch {
-	case errors.Is(err, provisioner.ErrNotAccepted):
+	if errors.Is(err, provisioner.ErrNotAccepted) {
 		reason := "NotAllowed"
 		if fault.Is(err, fault.InvalidArgument) {
 			reason = "Invalid"
 		}
 		return lookSettings, k.refuse(ctx, obj, status, reason, err.Error()+"; the bucket stays as it was")
-	case err == nil:
-		k.settings.holds(claim, id)
+	}
+	if !fault.Is(err, fault.InvalidArgument) { // or the id is none of the driver's
+		k.settings.holds(claim, id) // the journal may have them, also where they have not arrived
 	}
 	set(obj, &status.Conditions, v1alpha1.Accepted, metav1.ConditionTrue, "Accepted", "the contract allows the settings")
 	if again = k.judge(obj, status, got, err, again); again == 0 {
@@ -266,7 +272,7 @@ func (k *control) judge(obj *v1alpha1.BucketSettings, status *v1alpha1.BucketSet
 		return again
 	case err == nil && len(got.State.Differing) > 0:
 		status.Now = nowOf(got)
-		set(obj, &status.Conditions, v1alpha1.InSync, metav1.ConditionFalse, "Changed", "the bucket has other settings ("+strings.Join(got.State.Differing, ", ")+"), which someone has changed at the service; let drift of the ContractClass or the configuration repair it, or change the BucketSettings")
+		set(obj, &status.Conditions, v1alpha1.InSync, metav1.ConditionFalse, "Changed", "the bucket has other settings ("+strings.Join(got.State.Differing, ", ")+"), which someone has changed at the service; set drift to repair in the ContractClass or the configuration, or change the BucketSettings")
 		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionTrue, "Configured", "the bucket got the settings")
 		return lastWait
 	case err == nil:
@@ -365,9 +371,13 @@ func (s *settings) looked(claim string) {
 func (s *settings) holds(claim string, id cosi.BucketID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.held != nil && !slices.Contains(s.held[claim], id) {
-		s.held[claim] = append(s.held[claim], id)
+	if s.held == nil || slices.Contains(s.held[claim], id) {
+		return
 	}
+	for other, ids := range s.held { // as in the journal, a bucket has one claim's settings
+		s.held[other] = slices.DeleteFunc(ids, func(had cosi.BucketID) bool { return had == id })
+	}
+	s.held[claim] = append(s.held[claim], id)
 }
 
 // heldBy are the buckets that have settings for a claim. When they are read, all claims
@@ -405,14 +415,23 @@ func (k *control) withdraw(ctx context.Context, claim string, buckets []cosi.Buc
 	}
 	if len(k.settings.of(claim)) == 0 {
 		namespace, _, _ := strings.Cut(claim, "/")
-		var there v1alpha1.BucketSettingsList
-		if err := k.settings.client.Do(ctx, "list", &there, func(r *rest.Request) *rest.Request { return r.Namespace(namespace) }); err != nil {
-			return err
-		}
-		for i := range there.Items {
-			if claimOf(&there.Items[i]) == claim && there.Items[i].DeletionTimestamp == nil {
-				return fault.New(fault.Unavailable, "BucketSettings of claim %s are not seen yet", claim)
+		err := transport.Pages(ctx, func(ctx context.Context, token string) (string, bool, error) {
+			var there v1alpha1.BucketSettingsList
+			page := metav1.ListOptions{Limit: settingsPage, Continue: token}
+			if err := k.settings.client.Do(ctx, "list", &there, func(r *rest.Request) *rest.Request {
+				return r.Namespace(namespace).VersionedParams(&page, metav1.ParameterCodec)
+			}); err != nil {
+				return "", false, err
 			}
+			for i := range there.Items {
+				if claimOf(&there.Items[i]) == claim && there.Items[i].DeletionTimestamp == nil {
+					return "", false, fault.New(fault.Unavailable, "BucketSettings of claim %s are not seen yet", claim)
+				}
+			}
+			return there.Continue, there.Continue != "", nil
+		})
+		if err != nil {
+			return err
 		}
 	}
 	for _, id := range buckets {
@@ -519,7 +538,7 @@ func (k *control) bucketOf(ctx context.Context, obj *v1alpha1.BucketSettings) (i
 	claim := get[*objects.BucketClaim](k.settings.claims, claimOf(obj))
 	switch {
 	case claim == nil:
-		return none("NoSuchClaim", "there is no BucketClaim "+obj.Spec.BucketClaimName+" in this namespace; make it, or other BucketSettings")
+		return none("NoSuchClaim", "there is no BucketClaim "+obj.Spec.BucketClaimName+" in this namespace; create it, or BucketSettings for another claim")
 	case claim.DeletionTimestamp != nil:
 		return none("ClaimDeleted", "the BucketClaim is being deleted")
 	case claim.Bound() == "":
@@ -544,10 +563,10 @@ func (k *control) bucketOf(ctx context.Context, obj *v1alpha1.BucketSettings) (i
 	case of.Namespace != claim.Namespace || of.Name != claim.Name || of.UID != "" && of.UID != claim.UID:
 		return none("OtherClaim", "the Bucket of the BucketClaim is for another claim; delete the BucketClaim and re-create it")
 	case b.Status.BucketID == "":
-		return none("ClaimNotBound", "the BucketClaim's bucket is not made yet")
+		return none("ClaimNotBound", "the BucketClaim's bucket is not ready yet")
 	}
 	if id, err = cosi.ParseBucketID(b.Status.BucketID); err != nil {
-		return none("OtherDriver", "the BucketClaim's bucket is none of this driver's ("+err.Error()+")")
+		return none("OtherDriver", "the BucketClaim's bucket is not one of this driver's ("+err.Error()+")")
 	}
 	return id, "", "", nil
 }

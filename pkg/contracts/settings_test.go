@@ -1,6 +1,10 @@
 package contracts
 
 import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strings"
@@ -8,9 +12,19 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/apis/v1alpha1"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/kube/objects"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
 )
@@ -113,5 +127,138 @@ func TestTurns(t *testing.T) {
 	s.due["blue/a"] = time.Now().Add(-time.Second)
 	if look, _ := s.isDue("blue/a", true); !look {
 		t.Error("what is due is not looked at")
+	}
+}
+
+// alone is a writer that always may.
+type alone struct{}
+
+func (alone) EnterIdle(ctx context.Context) (context.Context, func(), error) {
+	return ctx, func() {}, nil
+}
+
+// bringing is a provisioner of which the first attempts fail.
+type bringing struct {
+	Provisioner
+	fails []error
+	asked []string // claims, "" for none, of the settings that buckets were to be brought to
+}
+
+func (b *bringing) Settled(context.Context) (map[string][]cosi.BucketID, error) {
+	return map[string][]cosi.BucketID{}, nil
+}
+
+func (b *bringing) Configure(_ context.Context, _ cosi.BucketID, s *journal.Settings, _ bool) (provisioner.Configured, error) {
+	claim := ""
+	if s != nil {
+		claim = s.Claim
+	}
+	b.asked = append(b.asked, claim)
+	if n := len(b.asked); n <= len(b.fails) {
+		return provisioner.Configured{}, b.fails[n-1]
+	}
+	return provisioner.Configured{State: &bucket.State{}}, nil
+}
+
+// controlled is a control beside an API server with a claim blue/photos and its bucket,
+// and without BucketSettings.
+func controlled(t *testing.T, p Provisioner) *control {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case strings.Contains(r.URL.Path, "/buckets/"):
+			_, _ = io.WriteString(w, `{"apiVersion":"objectstorage.k8s.io/v1alpha1","kind":"Bucket","metadata":{"name":"b"},"spec":{"driverName":"driver.example.com","bucketClaim":{"namespace":"blue","name":"photos"}},"status":{"bucketID":"main.team.data"}}`)
+		case r.Method == http.MethodGet:
+			_, _ = io.WriteString(w, `{"apiVersion":"contract-cosi.github.io/v1alpha1","kind":"BucketSettingsList","metadata":{},"items":[]}`)
+		default:
+			_, _ = io.WriteString(w, `{"apiVersion":"v1","kind":"Status","status":"Success"}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	c, err := New(Config{
+		At: &rest.Config{Host: server.URL}, Driver: "driver.example.com", Backends: []string{"main"}, ChangesPerSecond: 1000,
+		Listed: func(string) bool { return false }, Check: func(string, config.Terms) error { return nil }, Called: func(string, error) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.queue.ShutDown)
+	t.Cleanup(c.settings.queue.ShutDown)
+	cosiV1 := schema.GroupVersion{Group: objects.Group, Version: objects.V1alpha1}
+	at := &cosiObjects{version: objects.V1alpha1}
+	for _, k := range []struct {
+		to   **kube.Client
+		name string
+		of   runtime.Object
+	}{{&at.buckets, "buckets", &objects.Bucket{}}, {&at.claims, "bucketclaims", &objects.BucketClaim{}}} {
+		if *k.to, err = kube.NewClient(c.At, "", kube.Resource{Version: cosiV1, Name: k.name, Kind: k.name, Verbs: "get", Types: []runtime.Object{k.of}}, c.Called); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.made.version = at
+	if c.settings.claims, err = at.claims.Follow(&objects.BucketClaim{}, func() runtime.Object { return &objects.BucketClaimList{} }, ""); err != nil {
+		t.Fatal(err)
+	}
+	c.settings.known = func() bool { return true }
+	claim := &objects.BucketClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "photos"}}
+	claim.Status.BucketName = "b"
+	if err := c.settings.claims.GetStore().Add(claim); err != nil {
+		t.Fatal(err)
+	}
+	return &control{Contracts: c, provisioner: p, writer: alone{}}
+}
+
+// Settings that a service was told of, and that are deleted before it has them all, are
+// withdrawn: the journal has them.
+func TestHalfBroughtSettingsAreWithdrawn(t *testing.T) {
+	t.Parallel()
+	p := &bringing{fails: []error{fault.New(fault.Unavailable, "it is away")}}
+	k := controlled(t, p)
+	obj := &v1alpha1.BucketSettings{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "s", UID: "1", Generation: 1}, Spec: v1alpha1.BucketSettingsSpec{BucketClaimName: "photos", Versioning: "Enabled"}}
+	if err := k.settings.informer.GetStore().Add(obj); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.configure(t.Context(), "blue/photos"); !fault.Is(err, fault.Unavailable) {
+		t.Fatalf("it says %v", err)
+	}
+	if err := k.settings.informer.GetStore().Delete(obj); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.configure(t.Context(), "blue/photos"); err != nil || !slices.Equal(p.asked, []string{"blue/photos", ""}) {
+		t.Errorf("the bucket was brought to %q, %v", p.asked, err)
+	}
+}
+
+// BucketSettings that are re-created under their name for another claim are two changes,
+// also where the informer has seen one.
+func TestSettingsAreRecreatedForAnotherClaim(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	t.Cleanup(c.settings.queue.ShutDown)
+	of := func(uid types.UID, claim string) *v1alpha1.BucketSettings {
+		return &v1alpha1.BucketSettings{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "s", UID: uid, Generation: 1}, Spec: v1alpha1.BucketSettingsSpec{BucketClaimName: claim}}
+	}
+	c.settingsUpdated(of("1", "photos"), of("2", "videos"))
+	if n := c.settings.queue.Len(); n != 2 {
+		t.Errorf("%d claims are looked at", n)
+	}
+	c.settingsUpdated(of("2", "videos"), of("2", "videos"))
+	if n := c.settings.queue.Len(); n != 2 {
+		t.Errorf("%d claims are looked at", n)
+	}
+}
+
+// A bucket has the settings of one claim: those of another that had it before are not
+// withdrawn in their place.
+func TestABucketHasTheSettingsOfOneClaim(t *testing.T) {
+	t.Parallel()
+	id := cosi.BucketID{ContractID: cosi.ContractID{Backend: "main", Contract: "team"}, Bucket: "data"}
+	s := &settings{held: map[string][]cosi.BucketID{"blue/photos": {id}}}
+	for range 2 {
+		s.holds("red/photos", id)
+	}
+	if len(s.held["blue/photos"]) != 0 || !slices.Equal(s.held["red/photos"], []cosi.BucketID{id}) {
+		t.Errorf("they are %v", s.held)
 	}
 }

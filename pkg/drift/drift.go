@@ -52,7 +52,7 @@ type Recorder interface {
 	Looked(kind string, err error)
 	// Found is told of each finding.
 	Found(what string, repaired bool)
-	// Measured hears what the buckets of a contract hold.
+	// Measured hears what the buckets of a contract hold. It may take until ctx ends.
 	Measured(ctx context.Context, id cosi.ContractID, all []contract.BucketUse)
 	// Passed hears that everything was looked at.
 	Passed()
@@ -236,7 +236,7 @@ func (r *runner) measure(ctx context.Context, key journal.Key) {
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("What the buckets of a contract hold is not known; it is asked for again", "contract", id, "reason", err)
 	} else if told {
-		r.Recorder.Measured(ctx, id, all)
+		r.Recorder.Measured(measuring, id, all)
 	}
 }
 

@@ -309,7 +309,10 @@ func TestCounted(t *testing.T) {
 }
 
 func (w *world) Looked(string, error) {}
-func (w *world) Measured(_ context.Context, id cosi.ContractID, all []contract.BucketUse) {
+func (w *world) Measured(ctx context.Context, id cosi.ContractID, all []contract.BucketUse) {
+	if _, ends := ctx.Deadline(); !ends {
+		panic("it may take for as long as it likes, and nothing else is looked at")
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.measured = append(w.measured, id.String()+"/"+all[0].Bucket)

@@ -88,11 +88,20 @@ func LocksOut(text string) (bool, error) {
 		}
 		has := func(name string) bool { return len(s[name]) > 0 }
 		everyone := has("NotPrincipal") || has("Principal") && !named(s["Principal"])
-		if slices.Contains(texts(s["Effect"]), "Deny") && everyone && !has("Condition") && (has("NotAction") || slices.ContainsFunc(texts(s["Action"]), onPolicy)) {
+		if slices.Contains(texts(s["Effect"]), "Deny") && everyone && !tests(s["Condition"]) && (has("NotAction") || slices.ContainsFunc(texts(s["Action"]), onPolicy)) {
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// tests reports whether a condition tests anything: one that does not always holds.
+func tests(condition json.RawMessage) bool {
+	operators, _ := members(condition)
+	return slices.ContainsFunc(operators, func(operator member) bool {
+		keys, _ := members(operator.value)
+		return len(keys) > 0
+	})
 }
 
 // onPolicy reports whether a pattern of actions takes in one on the bucket's policy.

@@ -473,6 +473,8 @@ func TestLocksOut(t *testing.T) {
 		`"Effect":"Deny","Principal":"*","Action":"s3:?etBucketPolicy","Resource":"*"`:                                        true,
 		`"Effect":"Deny","NotPrincipal":{"AWS":"me"},"Action":"*","Resource":"*"`:                                             true,
 		`"Effect":"Deny","Principal":"*","NotAction":"s3:GetObject","Resource":"*"`:                                           true,
+		`"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"*","Condition":{}`:                                       true,
+		`"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"*","Condition":{"StringEquals":{}}`:                      true,
 		`"Effect":"Deny","Principal":"*","Action":"s3:DeleteObject","Resource":"*"`:                                           false,
 		`"Effect":"Deny","Principal":{"AWS":"other"},"Action":"s3:*","Resource":"*"`:                                          false,
 		`"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":"*"`:                                                     false,

@@ -294,7 +294,8 @@ func (p *Provisioner) bring(ctx context.Context, record *journal.Bucket, spec pa
 		return err
 	}
 	err := p.restore(ctx, record, changes)
-	if err != nil && changes && !passing(err) && !fault.Is(err, fault.NotFound) {
+	gone := had != nil && settings != nil && len(settings.Parameters) == 0 // and never brought back
+	if err != nil && changes && !gone && !passing(err) && !fault.Is(err, fault.NotFound) {
 		ctx, cancel := undoing(ctx)
 		defer cancel()
 		if undoErr := errors.Join(p.leave(ctx, record, before, had), p.restore(ctx, record, true)); undoErr != nil {

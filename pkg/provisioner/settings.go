@@ -84,8 +84,18 @@ func (p *Provisioner) Configure(ctx context.Context, id cosi.BucketID, s *journa
 		return out, err
 	}
 	if same := len(record.Effective.Differences(spec)) == 0 && sameSettings(record.Settings, s); !same || record.Leaving != nil {
-		if err := p.bring(ctx, record, spec, s); err != nil {
+		to := s
+		if s == nil { // whose they were stays known until the bucket has none of them
+			to = &journal.Settings{Claim: record.Settings.Claim}
+		}
+		if err := p.bring(ctx, record, spec, to); err != nil {
 			return out, err
+		}
+		if s == nil {
+			record.Settings = nil
+			if err := p.journal.SaveBucket(ctx, record); err != nil {
+				return out, err
+			}
 		}
 		look = true
 	}

@@ -274,3 +274,74 @@ func randomSettings(t *testing.T, seed uint64) {
 	}
 	w.end(p)
 }
+
+// Settings whose BucketSettings is gone go at last: also if the service was away at that
+// time, or the driver was killed, and although it refuses something else of the class.
+func TestSettingsThatAreGoneDoNotComeBack(t *testing.T) {
+	t.Parallel()
+	in(t, memory.Chosen, false, func(w *world, p *process) {
+		w.must("create", func() error { return w.create(p, "data", nil) })
+		if _, err := w.configure(p, map[string]string{"policy": everyone}); err != nil {
+			w.fail("settings: %v", err)
+		}
+		terms := w.terms[team]
+		terms.Defaults.BucketClass = map[string]string{"encryption": "AES256"} // which the service does not have
+		w.terms[team] = terms
+		if _, err := w.configure(p, nil); !fault.Is(err, fault.FailedPrecondition) {
+			w.fail("it says %v", err)
+		}
+		w.is("refused", map[string]string{"policy": "!GetObject"})
+		w.service.SetDocument("data", "policy", everyone) // as if it had been cut short before
+		if settled, err := p.Settled(w.ctx()); err != nil || len(settled["blue/photos"]) != 1 {
+			w.fail("it is forgotten: %v, %v", settled, err)
+		}
+		terms.Defaults.BucketClass = nil
+		w.terms[team] = terms
+		w.must("again", func() error { _, err := w.configure(p, nil); return err })
+		w.is("gone", map[string]string{"policy": "!GetObject"})
+		record, err := w.records().Bucket(w.ctx(), dataID)
+		if err != nil || record.Leaving != nil || record.Settings != nil {
+			w.fail("the record is %+v, %v", record, err)
+		}
+		w.end(p)
+	})
+}
+
+// Whatever step a withdrawal ends at, it is known, and the next one completes it.
+func TestWithdrawalThatIsCutShort(t *testing.T) {
+	t.Parallel()
+	for _, f := range []fate{lost, unanswered, killed, killedThen} {
+		done := false
+		for step := 0; !done && step < 60; step++ {
+			in(t, memory.Chosen, false, func(w *world, p *process) {
+				w.must("create", func() error { return w.create(p, "data", nil) })
+				if _, err := w.configure(p, map[string]string{"policy": everyone}); err != nil {
+					w.fail("settings: %v", err)
+				}
+				w.sched.follow(func(n int, _ string) fate {
+					if n == step {
+						return f
+					}
+					return carried
+				})
+				_, err := w.configure(p, nil)
+				w.sched.follow(nil)
+				done = err == nil && step > 5
+				if p.killed() {
+					p = w.start()
+				}
+				settled, listErr := p.Settled(w.ctx())
+				if open := strings.Contains(w.service.Document("data", "policy"), "GetObject"); listErr != nil || open && len(settled["blue/photos"]) == 0 {
+					w.fail("%v at step %d: the bucket has the settings, and it is forgotten: %v", f, step, listErr)
+				}
+				w.must("again", func() error { _, err := w.configure(p, nil); return err })
+				w.is("gone", map[string]string{"policy": "!GetObject"})
+				record, err := w.records().Bucket(w.ctx(), dataID)
+				if err != nil || record.Leaving != nil || record.Settings != nil {
+					w.fail("%v at step %d: the record is %+v, %v", f, step, record, err)
+				}
+				w.end(p)
+			})
+		}
+	}
+}
