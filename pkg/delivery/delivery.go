@@ -156,7 +156,7 @@ func (s *Secrets) lookUp(ctx context.Context, id types.UID, gone bool) (types.Na
 		name, known = s.names[id]
 	}
 	switch {
-	case !known && len(s.Namespaces) > 0:
+	case !known && !gone && len(s.Namespaces) > 0:
 		return name, nil, "", fault.New(fault.PermissionDenied, "in the namespaces of applicationSecrets there is no BucketAccess with the UID %s; add its namespace, or use a class without keyRotation", id)
 	case !known:
 		return name, nil, "", fault.New(fault.FailedPrecondition, "there is no BucketAccess with the UID %s", id)
@@ -237,7 +237,7 @@ func (s *Secrets) put(ctx context.Context, access *objects.BucketAccess, version
 		case !owned:
 			return false, fault.New(fault.Conflict, "Secret %s was not written for this BucketAccess", name)
 		case have.DeletionTimestamp != nil:
-			return false, fault.New(fault.FailedPrecondition, "Secret %s is being deleted", name)
+			return false, fault.New(fault.Conflict, "Secret %s is being deleted, but its BucketAccess is not; remove the Secret's finalizers, and drift repair re-creates it", name)
 		case held == d.Key:
 			return false, nil
 		case !d.Repair && (d.Replaces == "" || held.AccessKeyID != d.Replaces):

@@ -245,7 +245,7 @@ func TestDeliver(t *testing.T) {
 				s.Data["BucketInfo"] = bytes.ReplaceAll(s.Data["BucketInfo"], []byte(uid), []byte(other))
 			}, d: request("next", "", true), want: fault.Conflict, held: "old"},
 			{name: "of no sidecar", change: func(_ *api, s *corev1.Secret) { s.Finalizers, s.OwnerReferences = nil, nil }, d: request("next", "old", false), want: fault.Conflict, held: "old"},
-			{name: "Secret being deleted", change: func(_ *api, s *corev1.Secret) { s.DeletionTimestamp = &now }, d: request("next", "", true), want: fault.FailedPrecondition, held: "old"},
+			{name: "Secret being deleted", change: func(_ *api, s *corev1.Secret) { s.DeletionTimestamp = &now }, d: request("next", "", true), want: fault.Conflict, held: "old"},
 			{name: "access being deleted", change: func(a *api, _ *corev1.Secret) {
 				a.accesses[2]["metadata"].(map[string]any)["deletionTimestamp"] = now
 			}, d: request("next", "", true), want: fault.FailedPrecondition, held: "old"},
@@ -295,6 +295,23 @@ func TestNamespaces(t *testing.T) {
 		if c.want != "" && !fault.Is(err, fault.RateLimited) { // it was listed a moment ago
 			t.Errorf("%v, again: %v", c.namespaces, err)
 		}
+	}
+}
+
+// A BucketAccess that was there and is gone is not one of a namespace that is not listed:
+// no one is told to list it, and a Secret that was re-created for it is taken away.
+func TestGoneFromAListedNamespace(t *testing.T) {
+	t.Parallel()
+	a := world("v1alpha1")
+	s, ctx, _ := a.open(t, "blue")
+	if _, err := s.Deliver(ctx, request("old", "", false)); err != nil {
+		t.Fatal(err)
+	}
+	a.mu.Lock()
+	a.accesses = a.accesses[:2]
+	a.mu.Unlock()
+	if _, err := s.Deliver(ctx, request("old", "", false)); !fault.Is(err, fault.FailedPrecondition) {
+		t.Error(err)
 	}
 }
 

@@ -34,8 +34,8 @@ type Deliverer interface {
 	// Deliver makes the Secrets of an access hold a key, and reports whether it had to
 	// write one. The error is a Mismatch if a Secret holds another key that it may not
 	// replace, NotFound if a Secret is missing, Conflict if what has its name is
-	// not this access's, and FailedPrecondition if the access itself is gone or being
-	// deleted, or a Secret is.
+	// not this access's or is being deleted without it, and FailedPrecondition if the
+	// access itself is gone or being deleted.
 	Deliver(ctx context.Context, d Delivery) (written bool, err error)
 }
 
