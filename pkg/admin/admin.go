@@ -557,22 +557,31 @@ func (a *Admin) replace(ctx context.Context, r Request, tell answer) error {
 	for _, u := range index {
 		left = append(left, u.accounts...)
 	}
+	replaced := func(id cosi.AccountID) { tell.fault(absentIsNil(a.changed(ctx, id, tell))) }
+	return replaceAll(ctx, left, r.Grace, func(id cosi.AccountID) (more bool, err error) {
+		return a.Provisioner.ReplaceKey(ctx, id, r.IssuedBefore, r.Grace)
+	}, replaced, tell)
+}
+
+// replaceAll goes through what is left, until there has been no news for too long.
+func replaceAll(ctx context.Context, left []cosi.AccountID, grace time.Duration, replace func(cosi.AccountID) (more bool, err error), replaced func(cosi.AccountID), tell answer) error {
 	all, pace, news := len(left), rate.NewLimiter(replacedPerSecond, 1), time.Now()
 	for {
+		begin := time.Now() // a pass over many keys takes longer than a grace
 		var waiting []cosi.AccountID
 		var faults []error
 		for _, id := range left {
 			if err := pace.Wait(ctx); err != nil {
 				return err
 			}
-			more, err := a.Provisioner.ReplaceKey(ctx, id, r.IssuedBefore, r.Grace)
+			more, err := replace(id)
 			switch {
 			case more || fault.Is(err, fault.Unavailable) || fault.Is(err, fault.RateLimited):
 				waiting, faults = append(waiting, id), append(faults, err)
 			case err != nil:
 				tell.fault(err)
 			default:
-				tell.fault(absentIsNil(a.changed(ctx, id, tell)))
+				replaced(id)
 			}
 		}
 		if len(waiting) < len(left) {
@@ -582,7 +591,7 @@ func (a *Admin) replace(ctx context.Context, r Request, tell answer) error {
 		if len(waiting) == 0 {
 			return nil
 		}
-		if time.Since(news) > r.Grace+replacePatience {
+		if begin.Sub(news) > grace+replacePatience {
 			for i, id := range waiting {
 				tell.fault(cmp.Or(faults[i], error(fault.New(fault.Unavailable, "access %s: its old key is still valid; resume the command later", id))))
 			}

@@ -33,6 +33,10 @@ const maxRequest = 64 << 10
 // maxClients is how many connections there can be at once.
 const maxClients = 16
 
+// lastWords is how long a command has to take the end of its answer when the driver
+// stops.
+const lastWords = time.Second
+
 // Serve answers commands at a listener until ctx ends, one POST /<command> with
 // a Request each, and returns when none is under way. Anyone who can connect can do
 // all of it, so the listener is the driver's own user's.
@@ -66,11 +70,15 @@ func (a *Admin) answer(w http.ResponseWriter, r *http.Request) {
 	command := Command(r.URL.Path[1:])
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out, encoder := http.NewResponseController(w), json.NewEncoder(w)
+	// A command whose output is held up may wait, but not longer than the driver lives.
+	defer context.AfterFunc(r.Context(), func() { _ = out.SetWriteDeadline(time.Now().Add(lastWords)) })()
+	told := false
 	err := decoder.Decode(&request)
 	if err != nil {
 		err = fault.New(fault.InvalidArgument, "the request cannot be understood; use the command of the driver's own version")
 	} else {
 		err = a.Do(r.Context(), command, request, func(l Line) {
+			told = true
 			_ = encoder.Encode(sent{Line: l}) // if the command has gone, ctx has ended
 			if l.Of > 0 {
 				_ = out.Flush()
@@ -80,6 +88,9 @@ func (a *Admin) answer(w http.ResponseWriter, r *http.Request) {
 	last := sent{End: err == nil}
 	if err != nil {
 		last.Kind, last.Error = fault.KindOf(err), err.Error()
+		if !told { // a command from before answers had lines knows by this that it is refused
+			w.WriteHeader(http.StatusConflict)
+		}
 	}
 	klog.FromContext(r.Context()).Info("Answered a command", "command", command, "contract", request.Contract, "fix", request.Fix, "access", request.Access, "lift", request.Lift, "err", err)
 	_ = encoder.Encode(last)
@@ -115,7 +126,7 @@ func Call(ctx context.Context, socket string, c Command, r Request, tell func(Li
 		return fmt.Errorf("the driver at %s does not answer: %w", socket, errors.Unwrap(err))
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusConflict {
 		return fmt.Errorf("what listens at %s is no driver of this version (HTTP %d)", socket, resp.StatusCode)
 	}
 	decoder := json.NewDecoder(resp.Body)

@@ -84,11 +84,21 @@ func (s *Secrets) Deliver(ctx context.Context, d provisioner.Delivery) (written 
 	for _, t := range targets {
 		wrote, one := s.put(ctx, access, version, t, d)
 		written = written || wrote
-		if err == nil {
+		if err == nil || unknown(one) {
 			err = one
 		}
 	}
 	return written, err
+}
+
+// unknown reports whether an error leaves open which key a Secret holds. Of several
+// Secrets it is the one that counts: the key before may still be in that Secret.
+func unknown(err error) bool {
+	switch fault.KindOf(err) {
+	case "", fault.Mismatch, fault.NotFound, fault.Conflict, fault.FailedPrecondition:
+		return false
+	}
+	return true
 }
 
 // uid is how the names of accounts end.
@@ -138,7 +148,7 @@ func (s *Secrets) lookUp(ctx context.Context, id types.UID, gone bool) (types.Na
 	name, known := s.names[id]
 	if !known || gone {
 		if !gone && time.Since(s.listed) < again {
-			return name, nil, "", fault.New(fault.Unavailable, "BucketAccesses are listed every %s at most", again)
+			return name, nil, "", fault.New(fault.RateLimited, "BucketAccesses are listed every %s at most", again)
 		}
 		if err := s.list(ctx); err != nil {
 			return name, nil, "", err
@@ -146,7 +156,7 @@ func (s *Secrets) lookUp(ctx context.Context, id types.UID, gone bool) (types.Na
 		name, known = s.names[id]
 	}
 	switch {
-	case !known && len(s.Namespaces) > 0:
+	case !known && !gone && len(s.Namespaces) > 0:
 		return name, nil, "", fault.New(fault.PermissionDenied, "in the namespaces of applicationSecrets there is no BucketAccess with the UID %s; add its namespace, or use a class without keyRotation", id)
 	case !known:
 		return name, nil, "", fault.New(fault.FailedPrecondition, "there is no BucketAccess with the UID %s", id)
@@ -227,7 +237,7 @@ func (s *Secrets) put(ctx context.Context, access *objects.BucketAccess, version
 		case !owned:
 			return false, fault.New(fault.Conflict, "Secret %s was not written for this BucketAccess", name)
 		case have.DeletionTimestamp != nil:
-			return false, fault.New(fault.FailedPrecondition, "Secret %s is being deleted", name)
+			return false, fault.New(fault.Conflict, "Secret %s is being deleted, but its BucketAccess is not; remove the Secret's finalizers, and drift repair re-creates it", name)
 		case held == d.Key:
 			return false, nil
 		case !d.Repair && (d.Replaces == "" || held.AccessKeyID != d.Replaces):

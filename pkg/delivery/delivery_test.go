@@ -245,7 +245,7 @@ func TestDeliver(t *testing.T) {
 				s.Data["BucketInfo"] = bytes.ReplaceAll(s.Data["BucketInfo"], []byte(uid), []byte(other))
 			}, d: request("next", "", true), want: fault.Conflict, held: "old"},
 			{name: "of no sidecar", change: func(_ *api, s *corev1.Secret) { s.Finalizers, s.OwnerReferences = nil, nil }, d: request("next", "old", false), want: fault.Conflict, held: "old"},
-			{name: "Secret being deleted", change: func(_ *api, s *corev1.Secret) { s.DeletionTimestamp = &now }, d: request("next", "", true), want: fault.FailedPrecondition, held: "old"},
+			{name: "Secret being deleted", change: func(_ *api, s *corev1.Secret) { s.DeletionTimestamp = &now }, d: request("next", "", true), want: fault.Conflict, held: "old"},
 			{name: "access being deleted", change: func(a *api, _ *corev1.Secret) {
 				a.accesses[2]["metadata"].(map[string]any)["deletionTimestamp"] = now
 			}, d: request("next", "", true), want: fault.FailedPrecondition, held: "old"},
@@ -292,9 +292,26 @@ func TestNamespaces(t *testing.T) {
 			t.Errorf("%v: %v", c.namespaces, err)
 		}
 		_, err = s.Deliver(ctx, request("next", "old", false))
-		if c.want != "" && !fault.Is(err, fault.Unavailable) { // it was listed a moment ago
+		if c.want != "" && !fault.Is(err, fault.RateLimited) { // it was listed a moment ago
 			t.Errorf("%v, again: %v", c.namespaces, err)
 		}
+	}
+}
+
+// A BucketAccess that was there and is gone is not one of a namespace that is not listed:
+// no one is told to list it, and a Secret that was re-created for it is taken away.
+func TestGoneFromAListedNamespace(t *testing.T) {
+	t.Parallel()
+	a := world("v1alpha1")
+	s, ctx, _ := a.open(t, "blue")
+	if _, err := s.Deliver(ctx, request("old", "", false)); err != nil {
+		t.Fatal(err)
+	}
+	a.mu.Lock()
+	a.accesses = a.accesses[:2]
+	a.mu.Unlock()
+	if _, err := s.Deliver(ctx, request("old", "", false)); !fault.Is(err, fault.FailedPrecondition) {
+		t.Error(err)
 	}
 }
 
@@ -340,6 +357,43 @@ func TestOtherFieldsStay(t *testing.T) {
 		if len(after.Data) != len(before.Data) || !maps.Equal(after.Labels, before.Labels) || !slices.Equal(after.Finalizers, before.Finalizers) || len(after.OwnerReferences) != len(before.OwnerReferences) {
 			t.Errorf("%s: %+v", version, after)
 		}
+	}
+}
+
+// A key that a user has put beside that of the sidecar stays; a copy is replaced with it.
+func TestKeyBesideTheSidecars(t *testing.T) {
+	t.Parallel()
+	for beside, want := range map[string]string{"mine": "mine", "old": "next"} {
+		a := world("v1alpha2")
+		data := a.secrets["blue/web"].Data
+		data["AWS_ACCESS_KEY_ID"], data["AWS_SECRET_ACCESS_KEY"] = []byte(beside), []byte("secret of "+beside)
+		s, ctx, _ := a.open(t)
+		if _, err := s.Deliver(ctx, request("next", "old", false)); err != nil {
+			t.Fatal(err)
+		}
+		data = a.secrets["blue/web"].Data
+		if got := string(data["AWS_ACCESS_KEY_ID"]); got != want || string(data["AWS_SECRET_ACCESS_KEY"]) != "secret of "+want || a.held() != "next/secret of next" {
+			t.Errorf("%s beside it is %s, and the key is %s", beside, got, a.held())
+		}
+	}
+}
+
+// Of an access with two Secrets, one that was edited does not hide that the other may
+// still hold the key before.
+func TestSeveralSecrets(t *testing.T) {
+	t.Parallel()
+	a := world("v1alpha2")
+	a.accesses[2]["spec"].(map[string]any)["bucketClaims"] = []any{
+		map[string]any{"bucketClaimName": "data", "accessSecretName": "web"}, map[string]any{"bucketClaimName": "data", "accessSecretName": "web2"},
+	}
+	second := a.secrets["blue/web"].DeepCopy()
+	second.Name = "web2"
+	a.secrets["blue/web2"] = second
+	a.secrets["blue/web"].Data["COSI_S3_ACCESS_KEY_ID"] = []byte("by hand")
+	a.refuse = func(verb, _ string) int { return map[bool]int{true: 500}[verb == "put"] }
+	s, ctx, _ := a.open(t)
+	if written, err := s.Deliver(ctx, request("next", "old", false)); written || !fault.Is(err, fault.Unavailable) {
+		t.Errorf("written %v, %v", written, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 
@@ -126,11 +127,12 @@ func (entries) write(s *corev1.Secret, _ *objects.BucketAccess, bucket provision
 	if s.Data == nil {
 		s.Data = map[string][]byte{}
 	}
+	var before []byte // the key that is replaced; a user's own key stays
 	found := false
 	for _, e := range keyEntries {
-		if _, is := s.Data[e.id]; is {
+		if id, is := s.Data[e.id]; is && (!found || bytes.Equal(id, before)) {
 			s.Data[e.id], s.Data[e.secret] = []byte(key.AccessKeyID), []byte(key.SecretAccessKey.Reveal())
-			found = true
+			before, found = id, true
 		}
 	}
 	if found {

@@ -88,6 +88,11 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	tracer, endTraces, err := traces(ctx, c, o.Version)
+	if err != nil {
+		return err
+	}
+	defer endTraces() // when the journal is free: a collector that hangs holds up no other driver
 	in, err := open(ctx, c, current, m, dir, overdue(teller, o.Versions), due.wake)
 	if err != nil {
 		return err
@@ -103,11 +108,6 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		return err
 	}
 	ready, backends := readiness(log, p, m), backendsUp(log, p, m)
-	tracer, endTraces, err := traces(ctx, c, o.Version)
-	if err != nil {
-		return err
-	}
-	defer endTraces()
 	grpcServer := server.New(log, server.Config{
 		CallTimeout: c.Driver.CallTimeout, Recorder: m, Tracer: tracer,
 		Checks: map[string]func(context.Context) error{server.ReadyService: ready, server.BackendsService: backends},

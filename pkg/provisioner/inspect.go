@@ -46,7 +46,7 @@ const secretFinding = "secret"
 
 // Reasons to leave a finding as it is.
 const (
-	foreignIsLeft   = "what has the name of the application's Secret was not written for this access; delete it, or rename it"
+	foreignIsLeft   = "the application's Secret is being deleted, or was not written for this access; remove it, with its finalizers, and drift repair re-creates it"
 	adoptedIsLeft   = "the bucket was not made by this driver"
 	unclassedIsLeft = "its class is not known until its create call is repeated"
 	markIsLeft      = "without the driver's tag " + cosi.OwnerTag + " it may be another bucket; restore the tag, or delete the bucket"

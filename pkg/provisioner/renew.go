@@ -34,8 +34,8 @@ type Deliverer interface {
 	// Deliver makes the Secrets of an access hold a key, and reports whether it had to
 	// write one. The error is a Mismatch if a Secret holds another key that it may not
 	// replace, NotFound if a Secret is missing, Conflict if what has its name is
-	// not this access's, and FailedPrecondition if the access itself is gone or being
-	// deleted, or a Secret is.
+	// not this access's or is being deleted without it, and FailedPrecondition if the
+	// access itself is gone or being deleted.
 	Deliver(ctx context.Context, d Delivery) (written bool, err error)
 }
 
@@ -190,12 +190,16 @@ func undelivered(err error) error {
 // inspectSecret compares the Secrets of an access with its key. One that is being
 // deleted has no findings.
 func (p *Provisioner) inspectSecret(ctx context.Context, record *journal.Account, repair bool) ([]Finding, error) {
-	if r := record.Rotation; p.deliverer == nil || r != nil && (r.Phase != journal.Done || r.HandedOut.IsZero()) {
-		return nil, nil // what is not delivered yet is told as that
+	look, r := Delivery{}, record.Rotation
+	switch {
+	case p.deliverer == nil || r != nil && r.Phase != journal.Done:
+		return nil, nil
+	case r != nil && r.HandedOut.IsZero(): // it may have the key before, until the one after is delivered
+		look.Replaces = r.Old
 	}
-	_, err := p.deliver(ctx, record, Delivery{})
+	_, err := p.deliver(ctx, record, look)
 	switch fault.KindOf(err) {
-	case "", fault.FailedPrecondition, fault.PermissionDenied: // a Secret that it may not see is not looked at
+	case "", fault.FailedPrecondition, fault.PermissionDenied, fault.RateLimited: // a Secret that it may not see, or not yet, is not looked at
 		return nil, nil
 	case fault.Conflict:
 		return []Finding{{What: secretFinding, Why: foreignIsLeft}}, nil

@@ -357,6 +357,73 @@ func TestSecretThatWasChanged(t *testing.T) {
 	}
 }
 
+// A Secret that is edited or deleted after the next key was issued and before that is
+// delivered is put right too; else the rotation would never end.
+func TestSecretThatWasChangedBeforeDelivery(t *testing.T) {
+	t.Parallel()
+	edited := secret.KeyPair{AccessKeyID: "by-hand", SecretAccessKey: secret.New("by-hand")}
+	for name, now := range map[string]secret.KeyPair{"edited": edited, "deleted": {}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRenewing(t, memory.Chosen, 1)
+			refusing := true
+			r.line = func(a appLine) Deliverer { return unwritable{a, &refusing} }
+			p := r.granted()
+			old := r.apps["ba-1"]
+			time.Sleep(every)
+			_ = r.tend(p)
+			refusing = false
+			r.apps["ba-1"] = now
+			_ = r.tend(p)
+			id, _ := cosi.ParseAccountID(accessID("ba-1"))
+			found, err := p.InspectAccount(r.ctx(), id, true)
+			if err != nil || len(found) != 1 || found[0] != (Finding{What: "secret", Repaired: true}) || !r.works(r.apps["ba-1"], "data") || r.apps["ba-1"] == old {
+				r.fail("%s: found %+v, %v", name, found, err)
+			}
+			r.must("deliver", func() error { return r.tend(p) })
+			time.Sleep(grace1 + settle)
+			r.must("end", func() error { return r.tend(p) })
+			if r.works(old, "data") {
+				r.fail("%s: the old key is not revoked", name)
+			}
+		})
+	}
+}
+
+// hurried is a line on which BucketAccesses were listed a moment ago.
+type hurried struct{}
+
+func (hurried) Deliver(context.Context, Delivery) (bool, error) {
+	return false, fault.New(fault.RateLimited, "listed a moment ago")
+}
+
+// An access whose BucketAccess is not known yet, or is in a namespace that the driver
+// does not see, is no failed look at its key.
+func TestAccessThatIsNotSeenIsNoFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRenewing(t, memory.Chosen, 1)
+		r.line = func(appLine) Deliverer { return hurried{} }
+		p := r.granted()
+		id, _ := cosi.ParseAccountID(accessID("ba-1"))
+		if found, err := p.InspectAccount(r.ctx(), id, true); err != nil || len(found) != 0 {
+			r.fail("found %+v, %v", found, err)
+		}
+	})
+}
+
+// unwritable is a line on which Secrets can be read only, for a time.
+type unwritable struct {
+	appLine
+	refusing *bool
+}
+
+func (u unwritable) Deliver(ctx context.Context, d Delivery) (bool, error) {
+	if *u.refusing && d.Replaces != "" {
+		return false, fault.New(fault.Unavailable, "the API server is away")
+	}
+	return u.appLine.Deliver(ctx, d)
+}
+
 // A Secret that a backup or a late sidecar gives the old key again, in its grace, gets
 // the new one, and the grace begins again.
 func TestOldKeyPutBackIntoTheSecret(t *testing.T) {

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/hex"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +19,7 @@ import (
 	trace "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal/filestore"
 	"github.com/contract-cosi/contract-cosi-driver/test/kubefake"
 )
 
@@ -138,5 +142,41 @@ func TestCollectorIsGone(t *testing.T) {
 	e.stop()
 	if n := strings.Count(e.logs.String(), "The collector does not take traces"); n != 1 {
 		t.Errorf("the log has %d lines of a collector that is gone, want 1:\n%s", n, e.logs.String())
+	}
+}
+
+// A collector that hangs does not keep another driver from the journal: when the
+// driver stops, the last spans go out after the journal is free.
+func TestCollectorThatHangsAtTheStop(t *testing.T) {
+	t.Parallel()
+	var e *env
+	opened := make(chan error, 16)
+	ready := make(chan struct{})
+	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-ready
+		for {
+			store, err := filestore.Open(r.Context(), filepath.Join(e.dir, "journal.log"), func(string, error) {})
+			if err == nil {
+				err = errors.Join(store.Close(), r.Context().Err())
+			}
+			if err == nil || r.Context().Err() != nil {
+				opened <- err
+				return
+			}
+			runtime.Gosched()
+		}
+	}))
+	t.Cleanup(hanging.Close)
+	e = newEnv(t, cancelling+"tracing:\n  endpoint: "+hanging.URL+"/v1/traces\n")
+	close(ready)
+	contract := newContract()
+	must(t, e.delete(e.mustCreate(contract+"-b", map[string]string{"contract": contract})))
+	e.stop()
+	select {
+	case err := <-opened:
+		must(t, err)
+	default:
+		t.Error("the journal is not free until the last delivery is given up")
 	}
 }

@@ -1,0 +1,39 @@
+package admin
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+)
+
+// A contract with so many keys that one pass takes longer than the grace is waited for,
+// and one whose keys never end is given up.
+func TestReplaceAll(t *testing.T) {
+	t.Parallel()
+	const grace = 2 * time.Minute
+	for name, ends := range map[string]bool{"many": true, "stuck": false} {
+		synctest.Test(t, func(t *testing.T) {
+			left := make([]cosi.AccountID, 10_000)
+			if !ends {
+				left = left[:1]
+			}
+			for i := range left {
+				left[i].Account = fmt.Sprint(i)
+			}
+			begun := map[cosi.AccountID]time.Time{}
+			var done, faults int
+			err := replaceAll(t.Context(), left, grace, func(id cosi.AccountID) (bool, error) {
+				if begun[id].IsZero() {
+					begun[id] = time.Now()
+				}
+				return !ends || time.Since(begun[id]) < grace, nil
+			}, func(cosi.AccountID) { done++ }, func(l Line) { faults += len(l.Faults) })
+			if err != nil || ends && (done != len(left) || faults > 0) || !ends && faults != 1 {
+				t.Errorf("%s: %d are done, %d faults, %v", name, done, faults, err)
+			}
+		})
+	}
+}
