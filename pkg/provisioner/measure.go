@@ -5,11 +5,9 @@ import (
 	"math"
 	"slices"
 
-	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/lock"
 )
 
 // MeasureContract reads what the buckets of a contract hold and may hold, those that
@@ -65,36 +63,4 @@ func (p *Provisioner) BucketUse(ctx context.Context, id cosi.BucketID) (contract
 		return contract.BucketUse{}, err
 	}
 	return backend.BucketUse(ctx, id.Contract, id.Bucket)
-}
-
-// BoundBucket gives a bucket bounds in the place of those that it was made with, and
-// records them: drift is measured by them from then on. A repeat of the create call
-// brings back what the class says.
-func (p *Provisioner) BoundBucket(ctx context.Context, id cosi.BucketID, to contract.Bounds) error {
-	if to.MaxBytes < 0 || to.MaxObjects < 0 || to.MaxBytes%1024 != 0 {
-		return fault.New(fault.InvalidArgument, "bucket %s: maxBytes is a multiple of 1024, and neither bound is negative; 0 is none", id)
-	}
-	ctx, call, err := p.begin(ctx, lock.Shared("contract", id.ContractID), lock.Exclusive("bucket", id))
-	if err != nil {
-		return err
-	}
-	defer call.end()
-	record, err := p.journal.Bucket(ctx, id)
-	if err != nil {
-		return err
-	}
-	if record.Adopted || record.Unclassed || record.Emptying != nil {
-		return fault.New(fault.FailedPrecondition, "bucket %s was adopted or is being deleted; its quota is not the driver's to set", id)
-	}
-	spec := record.Effective
-	spec.MaxBytes, spec.MaxObjects = to.MaxBytes, to.MaxObjects
-	err = p.lookAt(ctx, record, func(ctx context.Context, engine *bucket.Engine) error {
-		_, err := engine.Restore(ctx, id.Bucket, spec, record.Effective)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	record.Effective = spec
-	return p.journal.SaveBucket(ctx, record)
 }

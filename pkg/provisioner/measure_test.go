@@ -47,34 +47,6 @@ func TestQuotaFollowsItsClass(t *testing.T) {
 	})
 }
 
-// Whoever sets bounds beside the class: they are recorded, so drift keeps them.
-func TestBoundBucket(t *testing.T) {
-	t.Parallel()
-	in(t, memory.Chosen, false, func(w *world, p *process) {
-		id := cosi.BucketID{ContractID: teamID, Bucket: "data"}
-		w.kind("no such bucket", p.BoundBucket(w.ctx(), id, contract.Bounds{MaxObjects: 1}), fault.NotFound)
-		w.must("create", func() error { return w.create(p, "data", map[string]string{"maxObjects": "5"}) })
-		want := contract.Bounds{MaxBytes: 1 << 20, MaxObjects: 2}
-		w.must("bound", func() error { return p.BoundBucket(w.ctx(), id, want) })
-		w.service.SetBounds("data", contract.Bounds{})
-		w.service.PutObject("data", "key")
-		found, err := p.InspectBucket(w.ctx(), id, true)
-		if err != nil || len(found) != 1 || found[0].What != "quota" || !found[0].Repaired {
-			w.fail("found %+v, %v", found, err)
-		}
-		use, err := p.BucketUse(w.ctx(), id)
-		if err != nil || use.Bounds != want || *use.Objects != 1 || *use.Bytes != 3 {
-			w.fail("use %+v, %v", use, err)
-		}
-		w.kind("half a KiB", p.BoundBucket(w.ctx(), id, contract.Bounds{MaxBytes: 512}), fault.InvalidArgument)
-		w.kind("less than none", p.BoundBucket(w.ctx(), id, contract.Bounds{MaxObjects: -1}), fault.InvalidArgument)
-		w.must("bound", func() error { return p.BoundBucket(w.ctx(), id, contract.Bounds{}) })
-		if got := w.service.Bounds("data"); got != (contract.Bounds{}) {
-			w.fail("bounds %+v", got)
-		}
-	})
-}
-
 // A contract's buckets are measured with one call, whatever their number, and none if
 // it has none; a bucket that is not the driver's is not told of.
 func TestMeasureContract(t *testing.T) {
