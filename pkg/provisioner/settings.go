@@ -84,18 +84,8 @@ func (p *Provisioner) Configure(ctx context.Context, id cosi.BucketID, s *journa
 		return out, err
 	}
 	if same := len(record.Effective.Differences(spec)) == 0 && sameSettings(record.Settings, s); !same || record.Leaving != nil {
-		to := s
-		if s == nil { // whose they were stays known until the bucket has none of them
-			to = &journal.Settings{Claim: record.Settings.Claim}
-		}
-		if err := p.bring(ctx, record, spec, to); err != nil {
+		if err := p.settle(ctx, record, spec, s); err != nil {
 			return out, err
-		}
-		if s == nil {
-			record.Settings = nil
-			if err := p.journal.SaveBucket(ctx, record); err != nil {
-				return out, err
-			}
 		}
 		look = true
 	}
@@ -116,6 +106,19 @@ func (p *Provisioner) Configure(ctx context.Context, id cosi.BucketID, s *journa
 		out.Use = use
 	}
 	return out, nil
+}
+
+// settle brings a bucket to settings, or to none. Whose they were stays known until the
+// bucket has none of them.
+func (p *Provisioner) settle(ctx context.Context, record *journal.Bucket, spec params.Bucket, s *journal.Settings) error {
+	if s != nil {
+		return p.bring(ctx, record, spec, s)
+	}
+	if err := p.bring(ctx, record, spec, &journal.Settings{Claim: record.Settings.Claim}); err != nil {
+		return err
+	}
+	record.Settings = nil
+	return p.journal.SaveBucket(ctx, record)
 }
 
 func sameSettings(a, b *journal.Settings) bool {
