@@ -58,7 +58,7 @@ func TestRGWPlacement(t *testing.T) {
 	if err := engine.Create(t.Context(), "placed", spec); err != nil {
 		t.Fatal(err)
 	}
-	out, err := ceph.Admin(t.Context(), "bucket", "stats", "--bucket=placed")
+	out, err := ceph.Admin(t.Context(), "bucket", "stats", "--bucket="+tenantOf(c.Contract)+"/placed")
 	if err != nil || !strings.Contains(out, `"placement_rule": "default-placement"`) {
 		t.Errorf("%v: %s", err, out)
 	}

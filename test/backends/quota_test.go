@@ -24,7 +24,7 @@ func TestQuotaOfABucket(t *testing.T) {
 		l.class = map[string]string{"maxBytes": "64Ki", "maxObjects": "2"}
 		err := l.create()
 		if !bounds[s.Type] {
-			if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "the storage has no quota (maxBytes, maxObjects); use a class without it") {
+			if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "the storage has no quota (maxBytes, maxObjects); leave it out of the class") {
 				t.Errorf("got %v", err)
 			}
 			return
