@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
-	"github.com/aws/smithy-go"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -128,11 +126,9 @@ func (e *tenant) allowed(what string, err error) {
 
 func (e *tenant) refused(what string, err error) {
 	e.Helper()
-	var answer smithy.APIError
-	if errors.As(err, &answer) && slices.Contains([]string{"AccessDenied", "InvalidAccessKeyId", "UserSuspended"}, answer.ErrorCode()) {
-		return
+	if !isRefused(err) {
+		e.Errorf("%s: got %v, want a refusal", what, err)
 	}
-	e.Errorf("%s: got %v, want a refusal", what, err)
 }
 
 func (e *tenant) kind(what string, err error, want fault.Kind) {

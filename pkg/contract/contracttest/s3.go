@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
@@ -65,12 +67,17 @@ func (e *env) allowed(what string, err error) {
 }
 
 // isRefused reports whether the storage refused a request for want of rights,
-// as opposed to having failed at it.
+// as opposed to having failed at it. The status alone has to do where the connection
+// of a write was closed before the body of the refusal arrived.
 func isRefused(err error) bool {
 	var answer smithy.APIError
-	return errors.As(err, &answer) && slices.Contains([]string{
-		"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "Forbidden", "AllAccessDisabled", "UserSuspended", "QuotaExceeded", "TooManyBuckets",
-	}, answer.ErrorCode())
+	if errors.As(err, &answer) {
+		return slices.Contains([]string{
+			"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "Forbidden", "AllAccessDisabled", "UserSuspended", "QuotaExceeded", "TooManyBuckets",
+		}, answer.ErrorCode())
+	}
+	var response *smithyhttp.ResponseError
+	return errors.As(err, &response) && response.HTTPStatusCode() == http.StatusForbidden
 }
 
 // unreachable is refused, for a bucket of another contract: where names are a
