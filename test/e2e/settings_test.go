@@ -465,7 +465,7 @@ func whoMay(s *scenario) {
 	_, err := s.kubectl(s.ctx, fmt.Sprintf(roles, t.namespace), "apply", "-f", "-")
 	s.must(err)
 	as := func(who, stdin string, args ...string) error {
-		_, err := s.kubectl(s.ctx, stdin, append(args, "--as=somebody", "--as-group="+who, "--as-group=system:authenticated")...)
+		_, err := s.kubectl(s.ctx, stdin, append(args, "--as=someone", "--as-group="+who, "--as-group=system:authenticated")...)
 		return err
 	}
 	class := fmt.Sprintf(standard, t.class, 20)

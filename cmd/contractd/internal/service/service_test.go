@@ -678,7 +678,7 @@ func TestBuckets(t *testing.T) {
 	b.fails(http.StatusBadRequest, api.InvalidArgument, "PUT", quota, `{"maxbytes":1}`)
 	b.fails(http.StatusNotFound, api.BucketNotFound, "PUT", buckets+"/theirs/quota", `{}`)
 	b.fails(http.StatusNotFound, api.BucketNotFound, "GET", buckets+"/theirs", "")
-	b.fails(http.StatusNotFound, api.ContractNotFound, "GET", "/v1/contracts/nobody/buckets", "")
+	b.fails(http.StatusNotFound, api.ContractNotFound, "GET", "/v1/contracts/unknown/buckets", "")
 	if b.storage.quotas["theirs"] != (store.Quota{}) {
 		t.Error("another contract's bucket was bounded")
 	}
