@@ -70,14 +70,13 @@ func (e *env) allowed(what string, err error) {
 // as opposed to having failed at it. The status alone has to do where the connection
 // of a write was closed before the body of the refusal arrived.
 func isRefused(err error) bool {
-	var answer smithy.APIError
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[smithy.APIError](err); ok {
 		return slices.Contains([]string{
 			"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "Forbidden", "AllAccessDisabled", "UserSuspended", "QuotaExceeded", "TooManyBuckets",
 		}, answer.ErrorCode())
 	}
-	var response *smithyhttp.ResponseError
-	return errors.As(err, &response) && response.HTTPStatusCode() == http.StatusForbidden
+	response, ok := errors.AsType[*smithyhttp.ResponseError](err)
+	return ok && response.HTTPStatusCode() == http.StatusForbidden
 }
 
 // unreachable is refused, for a bucket of another contract: where names are a
