@@ -33,17 +33,17 @@ func transfer() *cobra.Command {
 	}
 	configFlag(export.Flags(), &configFile)
 	export.Flags().StringVar(&output, "output", "", "the `file` to write, which must not exist; by default standard output")
-	takeIn := &cobra.Command{
-		Use: "import", Short: "Take in what an export has written", Args: arguments,
+	command := &cobra.Command{
+		Use: "import", Short: "Read a journal from a file", Args: arguments,
 		Example: "  contract-cosi-driver journal import --config driver.yaml --input journal.json",
 		RunE: onConfig(&configFile, func(c *cobra.Command, configuration *config.Config) error {
-			return takeIn(c.Context(), configuration, input, c.OutOrStdout())
+			return importJournal(c.Context(), configuration, input, c.OutOrStdout())
 		}),
 	}
-	configFlag(takeIn.Flags(), &configFile)
-	takeIn.Flags().StringVar(&input, "input", "", "the `file` that an export has written (required)")
-	_ = takeIn.MarkFlagRequired("input") // fails for a flag that there is not
-	c.AddCommand(export, takeIn)
+	configFlag(command.Flags(), &configFile)
+	command.Flags().StringVar(&input, "input", "", "the `file` that an export has written (required)")
+	_ = command.MarkFlagRequired("input") // fails for a flag that there is not
+	c.AddCommand(export, command)
 	return c
 }
 
@@ -89,7 +89,7 @@ func export(ctx context.Context, c *config.Config, output string, stdout, stderr
 	return err
 }
 
-func takeIn(ctx context.Context, c *config.Config, input string, stdout io.Writer) error {
+func importJournal(ctx context.Context, c *config.Config, input string, stdout io.Writer) error {
 	file, err := os.Open(input)
 	if err != nil {
 		return fmt.Errorf("--input: %w", err)

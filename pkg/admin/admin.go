@@ -557,7 +557,7 @@ func (a *Admin) replace(ctx context.Context, r Request, tell answer) error {
 	for _, u := range index {
 		left = append(left, u.accounts...)
 	}
-	replaced := func(id cosi.AccountID) { tell.fault(absentIsNil(a.changed(ctx, id, tell))) }
+	replaced := func(id cosi.AccountID) { tell.fault(fault.IgnoreNotFound(a.changed(ctx, id, tell))) }
 	return replaceAll(ctx, left, r.Grace, func(id cosi.AccountID) (more bool, err error) {
 		return a.Provisioner.ReplaceKey(ctx, id, r.IssuedBefore, r.Grace)
 	}, replaced, tell)
@@ -604,13 +604,6 @@ func replaceAll(ctx context.Context, left []cosi.AccountID, grace time.Duration,
 		case <-time.After(replaceAgain):
 		}
 	}
-}
-
-func absentIsNil(err error) error {
-	if fault.Is(err, fault.NotFound) {
-		return nil
-	}
-	return err
 }
 
 // changed reports a key that was changed.

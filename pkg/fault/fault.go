@@ -128,3 +128,12 @@ func KindOf(err error) Kind {
 
 // Is reports whether err is a fault of the given kind.
 func Is(err error, kind Kind) bool { return KindOf(err) == kind }
+
+// IgnoreNotFound is err, or nil if its kind is NotFound: for what removes a thing
+// that may be gone.
+func IgnoreNotFound(err error) error {
+	if Is(err, NotFound) {
+		return nil
+	}
+	return err
+}

@@ -239,15 +239,15 @@ func (l *Lease) do(ctx context.Context, call string, next *coordinationv1.Lease)
 	l.trouble = nil
 }
 
-// observe takes in how the Lease is, or was: sure says that it is not from before
+// observe takes in how the Lease is, or was: current says that it is not from before
 // what has been seen already.
-func (l *Lease) observe(o *coordinationv1.Lease, now time.Duration, sure bool) {
+func (l *Lease) observe(o *coordinationv1.Lease, now time.Duration, current bool) {
 	have, holder := l.seen, holderOf(o)
 	if o.ResourceVersion == have.ResourceVersion {
 		l.looked = now
 		return
 	}
-	if !sure && revisionOf(o) < revisionOf(have) {
+	if !current && revisionOf(o) < revisionOf(have) {
 		return
 	}
 	if l.looked == 0 && nameOf(holder) == l.identity {

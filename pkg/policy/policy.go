@@ -254,9 +254,6 @@ const (
 // Own reports whether a statement with this Sid is the driver's.
 func Own(sid string) bool { return strings.HasPrefix(sid, ownSid) }
 
-// Foreign is the opposite of [Own].
-func Foreign(sid string) bool { return !Own(sid) }
-
 // SidOf begins the Sids of statements that go together, named by any text.
 func SidOf(text string) string {
 	sum := sha256.Sum256([]byte(text))

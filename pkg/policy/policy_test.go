@@ -55,7 +55,7 @@ func TestEditsLoseNothing(t *testing.T) {
 		t.Errorf("after an edit and its undoing:\n%s\nwant\n%s", a, b)
 	}
 	again := parse(t, "")
-	again.Take(parse(t, foreign), policy.Foreign)
+	again.Take(parse(t, foreign), func(sid string) bool { return !policy.Own(sid) })
 	if again.Empty() {
 		t.Error("nothing was taken")
 	}

@@ -216,7 +216,7 @@ func (p *Provisioner) mayAdopt(ctx context.Context, s *site.Site, id cosi.Bucket
 		if err == nil {
 			err = fault.New(fault.Conflict, "bucket %s is adopted under contract %s already; refer to it by that contract", id, other)
 		}
-		return absentIsNil(err)
+		return fault.IgnoreNotFound(err)
 	})
 }
 

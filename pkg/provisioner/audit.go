@@ -73,7 +73,7 @@ func (p *Provisioner) AuditContract(ctx context.Context, id cosi.ContractID, a A
 		return nil, err
 	}
 	record, err := p.journal.Contract(ctx, id)
-	if absentIsNil(err) != nil {
+	if fault.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
 	have, err := backend.Signed(ctx, id.Contract)
@@ -119,7 +119,7 @@ func (p *Provisioner) auditUnused(ctx context.Context, id cosi.ContractID, recor
 	defer call.end()
 	_, err = p.journal.Contract(ctx, id)
 	if recorded := err == nil; recorded == (record == nil) || recorded && !p.unused(ctx, id) {
-		return nil, absentIsNil(err)
+		return nil, fault.IgnoreNotFound(err)
 	}
 	return []Orphan{{Kind: OrphanContract, ID: id.String(), Text: text}}, nil
 }
@@ -218,13 +218,13 @@ func (p *Provisioner) knowsKey(ctx context.Context, account cosi.AccountID, k co
 	if k.Slot == cosi.ContractSlot {
 		record, err := p.journal.Contract(ctx, account.ContractID)
 		if err != nil {
-			return false, true, absentIsNil(err)
+			return false, true, fault.IgnoreNotFound(err)
 		}
 		state = record.KeyState
 	} else {
 		record, err := p.journal.Account(ctx, account)
 		if err != nil || record.Cut == journal.Done {
-			return false, err == nil, absentIsNil(err)
+			return false, err == nil, fault.IgnoreNotFound(err)
 		}
 		state = record.KeyState
 	}
@@ -237,7 +237,7 @@ func (p *Provisioner) knowsKey(ctx context.Context, account cosi.AccountID, k co
 func (p *Provisioner) auditAccounts(ctx context.Context, listed []contract.KeyInfo, a Audit) (found []Orphan, err error) {
 	for _, id := range a.Accounts {
 		record, err := p.journal.Account(ctx, id)
-		if absentIsNil(err) != nil {
+		if fault.IgnoreNotFound(err) != nil {
 			return found, err
 		}
 		if err == nil && len(p.notWhole(ctx, record, listed, a.Grace)) > 0 { // as far as is known; now for certain
@@ -296,7 +296,7 @@ func (p *Provisioner) auditBuckets(ctx context.Context, id cosi.ContractID, a Au
 					continue
 				}
 				ours, err := engine.Ours(ctx, b.Name)
-				if absentIsNil(err) != nil {
+				if fault.IgnoreNotFound(err) != nil {
 					return fault.In(err, "bucket %s", bucketID)
 				}
 				if !ours {
@@ -335,7 +335,7 @@ func (p *Provisioner) auditBucket(ctx context.Context, id cosi.BucketID, recorde
 	}
 	defer call.end()
 	record, err := p.journal.Bucket(ctx, id)
-	if absentIsNil(err) != nil {
+	if fault.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
 	if (err == nil) != recorded || recorded && time.Since(record.CreatedAt) < grace {

@@ -121,7 +121,7 @@ func (p *Provisioner) Cancel(ctx context.Context, id cosi.ContractID) error {
 		return fault.New(fault.FailedPrecondition, "contract %s has %d buckets; delete their BucketClaims", id, buckets)
 	}
 	if err := p.sites.Record(ctx, id); err != nil {
-		return absentIsNil(err)
+		return fault.IgnoreNotFound(err)
 	}
 	return p.sites.Cancel(ctx, id)
 }

@@ -258,7 +258,7 @@ func (p *Provisioner) undoCreate(ctx context.Context, engine *bucket.Engine, id 
 	if err == nil && ours {
 		err = engine.Delete(ctx, id.Bucket)
 	}
-	if absentIsNil(err) != nil {
+	if fault.IgnoreNotFound(err) != nil {
 		klog.FromContext(ctx).V(2).Info("A failed create could not be undone; the next attempt carries on", "bucket", id, "cause", cause, "err", err)
 	}
 }
@@ -330,7 +330,7 @@ func (p *Provisioner) restore(ctx context.Context, record *journal.Bucket, wante
 	if record.Leaving != nil {
 		leaving, wanted = *record.Leaving, true
 	}
-	err := p.lookAt(ctx, record, func(ctx context.Context, engine *bucket.Engine) error {
+	err := p.withBucket(ctx, record, func(ctx context.Context, engine *bucket.Engine) error {
 		written, err := engine.Restore(ctx, record.ID.Bucket, record.Effective, leaving)
 		for _, what := range written {
 			if wanted {
@@ -411,10 +411,10 @@ func (p *Provisioner) stillOurs(record *journal.Bucket, mark string) bool {
 	return mark == p.backends[record.ID.Backend].Mark(record.ID.Contract) || mark == "" && record.Adopted
 }
 
-// look lets do look at a recorded bucket. A service that does not answer is no
+// look runs do at a recorded bucket, to read it. A service that does not answer is no
 // error: looked is false then.
 func (p *Provisioner) look(ctx context.Context, record *journal.Bucket, do func(context.Context, *bucket.Engine) error) (looked bool, err error) {
-	err = p.lookAt(ctx, record, do)
+	err = p.withBucket(ctx, record, do)
 	if passing(err) {
 		klog.FromContext(ctx).Info("A bucket could not be checked; answering from the journal", "bucket", record.ID, "reason", err)
 		return false, nil
@@ -425,9 +425,9 @@ func (p *Provisioner) look(ctx context.Context, record *journal.Bucket, do func(
 	return true, err
 }
 
-// lookAt lets do look at a recorded bucket; see [site.ErrGone] for one whose
+// withBucket runs do at a recorded bucket; see [site.ErrGone] for one whose
 // contract is gone.
-func (p *Provisioner) lookAt(ctx context.Context, record *journal.Bucket, do func(context.Context, *bucket.Engine) error) error {
+func (p *Provisioner) withBucket(ctx context.Context, record *journal.Bucket, do func(context.Context, *bucket.Engine) error) error {
 	id := record.ID
 	return p.sites.Look(ctx, record.Endpoint.URL, func(ctx context.Context) error {
 		return p.sites.Do(ctx, p.sites.MustFind(id.ContractID), func(s *site.Site) error {

@@ -172,7 +172,7 @@ func (p *Provisioner) deleteUnrecorded(ctx context.Context, id cosi.BucketID) er
 	if isGone(err) {
 		return nil
 	}
-	return absentIsNil(err)
+	return fault.IgnoreNotFound(err)
 }
 
 func isGone(err error) bool { return errors.Is(err, site.ErrGone) }

@@ -69,7 +69,7 @@ func (p *Provisioner) InspectBucket(ctx context.Context, id cosi.BucketID, repai
 	defer call.end()
 	record, err := p.journal.Bucket(ctx, id)
 	if err != nil || record.Emptying != nil {
-		return nil, absentIsNil(err)
+		return nil, fault.IgnoreNotFound(err)
 	}
 	if _, err := p.sites.At(id.ContractID); err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (p *Provisioner) InspectBucket(ctx context.Context, id cosi.BucketID, repai
 		why = unclassedIsLeft
 	}
 	var x bucket.Examination
-	err = p.lookAt(ctx, record, func(ctx context.Context, engine *bucket.Engine) (err error) {
+	err = p.withBucket(ctx, record, func(ctx context.Context, engine *bucket.Engine) (err error) {
 		x, err = engine.Examine(ctx, id.Bucket, record.Effective, repair && why == "")
 		return err
 	})
@@ -232,7 +232,7 @@ func (p *Provisioner) InspectContract(ctx context.Context, id cosi.ContractID, r
 	defer call.end()
 	record, err := p.journal.Contract(ctx, id)
 	if err != nil {
-		return nil, absentIsNil(err)
+		return nil, fault.IgnoreNotFound(err)
 	}
 	terms, known := p.termsOf(id)
 	if !known { // nothing says what it should be

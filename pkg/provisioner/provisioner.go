@@ -195,14 +195,6 @@ func join(faults ...error) error {
 	return fault.Wrap(fault.KindOf(faults[0]), faults[0], "%s", strings.Join(texts, "; "))
 }
 
-// absentIsNil is for what is gone as well as it should be.
-func absentIsNil(err error) error {
-	if fault.Is(err, fault.NotFound) {
-		return nil
-	}
-	return err
-}
-
 // passing reports whether a fault says nothing of the thing that was asked for:
 // it is away for now.
 func passing(err error) bool {

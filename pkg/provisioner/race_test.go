@@ -45,7 +45,7 @@ var actions = map[string]action{
 		return err
 	}},
 	"revoke": {do: func(w *world, p *process, _ *secret.KeyPair) error { return w.revoke(p, "ba-1") }, takesKey: true, repeats: true},
-	"cut":    {do: func(w *world, p *process, _ *secret.KeyPair) error { return absentIsNil(w.cut(p, "ba-1")) }, takesKey: true, repeats: true},
+	"cut":    {do: func(w *world, p *process, _ *secret.KeyPair) error { return fault.IgnoreNotFound(w.cut(p, "ba-1")) }, takesKey: true, repeats: true},
 	"delete": {do: func(w *world, p *process, _ *secret.KeyPair) error { return w.delete(p, "data") }, takesKey: true, takesBucket: true, repeats: true},
 	"adopt": {do: func(w *world, p *process, _ *secret.KeyPair) error {
 		_, err := p.AdoptBucket(w.ctx(), bucketID("data"), nil)

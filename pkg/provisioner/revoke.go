@@ -37,7 +37,7 @@ func (p *Provisioner) RevokeAccess(ctx context.Context, accountID string, bucket
 	defer call.end()
 	if record == nil { // if the journal has lost the record, the slot still tells the key
 		if _, err := backend.Signed(ctx, id.Contract); err != nil {
-			return absentIsNil(err)
+			return fault.IgnoreNotFound(err)
 		}
 		if err := backend.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: id.Contract, Slot: id.Account}); err != nil {
 			return fault.In(err, "access %s", id)
@@ -112,7 +112,7 @@ func isCut(id cosi.AccountID) error {
 func (p *Provisioner) beginAccess(ctx context.Context, id cosi.AccountID, begin beginner) (context.Context, *call, *journal.Account, error) {
 	for {
 		before, err := p.journal.Account(ctx, id)
-		if absentIsNil(err) != nil {
+		if fault.IgnoreNotFound(err) != nil {
 			return ctx, nil, nil, err
 		}
 		var grant journal.Grant
@@ -128,7 +128,7 @@ func (p *Provisioner) beginAccess(ctx context.Context, id cosi.AccountID, begin 
 			call.end() // it was granted meanwhile: its buckets have to be locked too
 			continue
 		}
-		if absentIsNil(err) != nil {
+		if fault.IgnoreNotFound(err) != nil {
 			call.end()
 			return ctx, nil, nil, err
 		}

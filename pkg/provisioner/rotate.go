@@ -69,7 +69,7 @@ func (p *Provisioner) ReplaceKey(ctx context.Context, id cosi.AccountID, before 
 		more = record.Rotation != nil || record.KeyIssuedAt().Before(before)
 		return err
 	})
-	return more, absentIsNil(err)
+	return more, fault.IgnoreNotFound(err)
 }
 
 // Delivered records that the application's Secret has the key of a rotation; see
@@ -105,9 +105,9 @@ func (p *Provisioner) Tend(ctx context.Context, key journal.Key) error {
 		}
 		record, err := p.journal.Account(ctx, id)
 		if err != nil || !p.tending(record) {
-			return absentIsNil(err)
+			return fault.IgnoreNotFound(err)
 		}
-		return absentIsNil(p.onKey(ctx, id, p.beginIdle, func(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
+		return fault.IgnoreNotFound(p.onKey(ctx, id, p.beginIdle, func(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
 			if record.Cut != "" {
 				return p.cut(ctx, slot, record)
 			}

@@ -93,7 +93,7 @@ func (p *Provisioner) Configure(ctx context.Context, id cosi.BucketID, s *journa
 	if !look {
 		return out, nil
 	}
-	err = p.lookAt(ctx, record, func(ctx context.Context, engine *bucket.Engine) error {
+	err = p.withBucket(ctx, record, func(ctx context.Context, engine *bucket.Engine) error {
 		state, err := engine.State(ctx, id.Bucket, spec)
 		out.State = &state
 		return err

@@ -523,7 +523,7 @@ func (s *Sites) Cancel(ctx context.Context, id cosi.ContractID) error {
 	}
 	record, err := s.Journal.Contract(ctx, id)
 	if err != nil {
-		return absentIsNil(err)
+		return fault.IgnoreNotFound(err)
 	}
 	s.Forget(id)
 	if _, err = backend.Signed(ctx, id.Contract); errors.Is(err, contract.ErrOtherJournal) {
@@ -532,7 +532,7 @@ func (s *Sites) Cancel(ctx context.Context, id cosi.ContractID) error {
 	if err == nil {
 		err = backend.DeleteContract(ctx, id.Contract)
 	}
-	if err = absentIsNil(err); err != nil {
+	if err = fault.IgnoreNotFound(err); err != nil {
 		if keys.Refused(err) {
 			s.changed(ctx, id, Kept, "The contract's last bucket of this driver is gone, but the service keeps the contract", "reason", err)
 		}
@@ -543,13 +543,6 @@ func (s *Sites) Cancel(ctx context.Context, id cosi.ContractID) error {
 	s.mu.Unlock()
 	s.changed(ctx, id, Cancelled, "Contract cancelled with its last bucket")
 	return s.Journal.Delete(ctx, record)
-}
-
-func absentIsNil(err error) error {
-	if fault.Is(err, fault.NotFound) {
-		return nil
-	}
-	return err
 }
 
 func (s *Sites) changed(ctx context.Context, id cosi.ContractID, c Change, text string, values ...any) {

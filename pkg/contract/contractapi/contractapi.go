@@ -392,7 +392,7 @@ func (p *Provider) keys(ctx context.Context, name, slot string) ([]api.Key, erro
 
 // RevokeKey implements contract.Provider.
 func (p *Provider) RevokeKey(ctx context.Context, req contract.RevokeKeyRequest) error {
-	return absentIsNil(p.revokeKey(ctx, req.Contract, req.Slot, req.AccessKeyID))
+	return fault.IgnoreNotFound(p.revokeKey(ctx, req.Contract, req.Slot, req.AccessKeyID))
 }
 
 func (p *Provider) revokeKey(ctx context.Context, name, slot, accessKeyID string) error {
@@ -408,14 +408,6 @@ func (p *Provider) revokeKey(ctx context.Context, name, slot, accessKeyID string
 		return err
 	}
 	return p.call(ctx, "DeleteKey", nil, func(ctx context.Context) (*http.Response, error) { return p.client.DeleteKey(ctx, name, keys[i].Name) })
-}
-
-// absentIsNil is for calls that take something away.
-func absentIsNil(err error) error {
-	if fault.Is(err, fault.NotFound) {
-		return nil
-	}
-	return err
 }
 
 // unpromised is what a success is that the API does not know: of whatever stands

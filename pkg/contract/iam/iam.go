@@ -310,12 +310,12 @@ func optional(token string) *string {
 // is not there is nil.
 func (p *Provider) removeUser(ctx context.Context, name, user string) error {
 	_, err := try(ctx, p, "DeleteUserPolicy", name, true, p.iam.DeleteUserPolicy, &iam.DeleteUserPolicyInput{UserName: &user, PolicyName: aws.String(policyName)})
-	if err = absentIsNil(err); err != nil {
+	if err = fault.IgnoreNotFound(err); err != nil {
 		return err
 	}
 	remove := func() error {
 		_, err := try(ctx, p, "DeleteUser", name, true, p.iam.DeleteUser, &iam.DeleteUserInput{UserName: &user})
-		return absentIsNil(err)
+		return fault.IgnoreNotFound(err)
 	}
 	if err = remove(); !fault.Is(err, fault.Conflict) {
 		return err
@@ -330,14 +330,7 @@ func (p *Provider) removeUser(ctx context.Context, name, user string) error {
 	if fault.Is(err, fault.Conflict) { // what was made meanwhile
 		return fault.As(fault.Unavailable, err)
 	}
-	return absentIsNil(err)
-}
-
-func absentIsNil(err error) error {
-	if fault.Is(err, fault.NotFound) {
-		return nil
-	}
-	return err
+	return fault.IgnoreNotFound(err)
 }
 
 // readers look at so many things at once.

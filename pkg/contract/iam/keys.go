@@ -138,7 +138,7 @@ func (p *Provider) keyIDs(ctx context.Context, name, user string) ([]string, err
 func (p *Provider) removeKeys(ctx context.Context, name, user string, ids []string) error {
 	for _, id := range ids {
 		_, err := try(ctx, p, "DeleteAccessKey", name, true, p.iam.DeleteAccessKey, &iam.DeleteAccessKeyInput{UserName: &user, AccessKeyId: &id})
-		if absentIsNil(err) != nil {
+		if fault.IgnoreNotFound(err) != nil {
 			return err
 		}
 	}
@@ -182,7 +182,7 @@ func (p *Provider) listKeys(ctx context.Context, name, slot string) ([]contract.
 				Active: k.Status == types.StatusTypeActive, CreatedAt: aws.ToTime(k.CreateDate),
 			})
 		}
-		return absentIsNil(err)
+		return fault.IgnoreNotFound(err)
 	})
 	return slices.Concat(found...), err
 }
@@ -195,7 +195,7 @@ func (p *Provider) RevokeKey(ctx context.Context, req contract.RevokeKeyRequest)
 		going, err = p.keyIDs(ctx, name, user)
 	}
 	if err != nil {
-		return absentIsNil(err)
+		return fault.IgnoreNotFound(err)
 	}
 	if req.AccessKeyID != "" {
 		going = slices.DeleteFunc(going, func(id string) bool { return id != req.AccessKeyID })

@@ -158,7 +158,7 @@ func (p *Provider) update(ctx context.Context, access string, with *secret.Strin
 // remove deletes an account; the gateway says nothing of one that is not there.
 func (p *Provider) remove(ctx context.Context, access string) error {
 	_, err := p.admin(ctx, "DeleteUser", "/delete-user", url.Values{"access": {access}}, nil)
-	return absentIsNil(err)
+	return fault.IgnoreNotFound(err)
 }
 
 // removeAll deletes accounts, each once.
@@ -170,13 +170,6 @@ func (p *Provider) removeAll(ctx context.Context, accesses []string) error {
 		}
 	}
 	return nil
-}
-
-func absentIsNil(err error) error {
-	if fault.Is(err, fault.NotFound) {
-		return nil
-	}
-	return err
 }
 
 // bucketsOf are the buckets that an account owns.

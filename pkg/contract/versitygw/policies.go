@@ -122,9 +122,9 @@ func with(statements, more []policy.Statement) []policy.Statement {
 }
 
 // edit replaces the driver's statements in a bucket's policy with what change
-// makes of them, and if it is to be sure, until they are found there. NotFound if
+// makes of them, and, where verify says so, until they are found there. NotFound if
 // there is no bucket, or no account of its contract.
-func (p *Provider) edit(ctx context.Context, name, bucket string, sure bool, change func([]policy.Statement) []policy.Statement) error {
+func (p *Provider) edit(ctx context.Context, name, bucket string, verify bool, change func([]policy.Statement) []policy.Statement) error {
 	unlock, err := p.editing.Acquire(ctx, lock.Exclusive("policy", named(bucket)))
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func (p *Provider) edit(ctx context.Context, name, bucket string, sure bool, cha
 		}
 		_, err = p.s3(ctx, operation, method, bucket, text)
 		switch {
-		case err == nil && !sure:
+		case err == nil && !verify:
 			return nil
 		case err == nil:
 		case signed.Code(err) == "MalformedPolicy" && !healing:

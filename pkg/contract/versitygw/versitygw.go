@@ -379,7 +379,7 @@ func (p *Provider) RevokeKey(ctx context.Context, req contract.RevokeKeyRequest)
 	if !req.Exact {
 		have, err := p.keysOf(ctx, req.Contract, req.Slot)
 		if err != nil {
-			return absentIsNil(err)
+			return fault.IgnoreNotFound(err)
 		}
 		for _, a := range have {
 			known = append(known, a.Access)
@@ -412,5 +412,5 @@ func (p *Provider) revokeContractKey(ctx context.Context, req contract.RevokeKey
 		return nil
 	}
 	unknown := secret.New(rand.Text() + rand.Text())
-	return absentIsNil(p.update(ctx, access, &unknown, mayNothing))
+	return fault.IgnoreNotFound(p.update(ctx, access, &unknown, mayNothing))
 }
