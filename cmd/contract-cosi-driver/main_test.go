@@ -221,7 +221,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// Whoever has to mend a file wants to know of all that is wrong with it.
+// Anyone who has to mend a file wants to know of all that is wrong with it.
 func TestFaultyConfigNamesAllFaults(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(shortDir(t), "config.yaml")

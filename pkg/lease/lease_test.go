@@ -457,7 +457,7 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// A killed driver's Lease is taken over by whoever is called, and by whoever is
+// A killed driver's Lease is taken over by one that is called, and by one that is
 // not, once it can have nothing under way.
 func TestKill(t *testing.T) {
 	for name, called := range map[string]bool{"called": true, "not called": false} {
@@ -894,7 +894,7 @@ func TestCloseWithoutAnswers(t *testing.T) {
 	})
 }
 
-// Two processes of one name do not both hold it, whoever has taken it.
+// Two processes of one name do not both hold it, no matter which has taken it.
 func TestSameName(t *testing.T) {
 	in(t, func(w *world) {
 		b := w.driver("b", nil)

@@ -150,7 +150,7 @@ func (w *walk) disturb() {
 		d.kill()
 		w.calls.Go(func() {
 			time.Sleep(w.upTo(time.Minute))
-			identity := d.identity // the container is started again, or another pod
+			identity := d.identity // the container is restarted, or another pod
 			if w.chance(50) {
 				identity += "'"
 			} else {
@@ -226,7 +226,7 @@ func (w *walk) run() {
 	}
 	w.calls.Wait()
 
-	// When all is well again, whoever is called is admitted.
+	// When all is well again, the driver that is called is admitted.
 	w.kube.Inject(nil)
 	w.kube.HoldWatches(false)
 	for _, d := range w.drivers {

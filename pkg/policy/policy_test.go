@@ -79,7 +79,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// A service may write a list of one as the one, and order lists anew.
+// A service may write a list of one as the one, and reorder lists.
 func TestHasForgivesForm(t *testing.T) {
 	t.Parallel()
 	s := policy.Statement{Sid: "S", Effect: "Allow", Action: []string{"a", "b"}, Resource: []string{"r"}}

@@ -70,7 +70,7 @@ func TestPublicPrincipals(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]bool{
-		document(`{"Effect":"Allow","Action":"s3:GetObject"}`):                                                      true, // nobody is named
+		document(`{"Effect":"Allow","Action":"s3:GetObject"}`):                                                      true, // no one is named
 		document(statement(`"NotPrincipal":{"AWS":"C1"}`)):                                                          true,
 		document(statement(`"NotPrincipal":{"AWS":"C1"},"Principal":{"AWS":"C1"}`)):                                 true,
 		document(statement(`"NotPrincipal":"C1","Condition":` + inNetwork)):                                         true,
@@ -84,7 +84,7 @@ func TestPublicPrincipals(t *testing.T) {
 		document(statement(`"Principal":{"AWS":"nobody"},"principal":"*"`)):                                         true,
 		document(statement(`"Principal":{"AWS":"nobody"},"Principal":"*"`)):                                         true,
 		document(statement(`"Principal":"*","Principal":{"AWS":"nobody"}`)):                                         true,
-		document(statement(`"principal":{"AWS":"C1"}`)):                                                             true, // or nobody is named
+		document(statement(`"principal":{"AWS":"C1"}`)):                                                             true, // or no one is named
 		document(statement(`"Princip\u0061l":"*"`)):                                                                 true,
 		document(statement(`"Princip\u0061l":{"AWS":"C1"}`)):                                                        false,
 		document(statement(`"Principal":"C1","Princip\u0061l":"*"`)):                                                true,

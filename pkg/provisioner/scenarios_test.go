@@ -600,7 +600,7 @@ func TestGuardOfRegions(t *testing.T) {
 	})
 }
 
-// A contract that takes for ever to be brought to its terms holds up neither the
+// A contract that takes forever to be brought to its terms holds up neither the
 // others nor its own calls.
 func TestConvergeIsBounded(t *testing.T) {
 	t.Parallel()
@@ -695,7 +695,7 @@ func TestRotationBetweenTwoAttempts(t *testing.T) {
 	})
 }
 
-// A key that was cut stays so, whoever asks for it, until that is lifted.
+// A key that was cut stays so, no matter who asks for it, until that is lifted.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	for _, secrets := range []memory.Secrets{memory.Chosen, memory.Repeated, memory.Once} {
@@ -1025,7 +1025,7 @@ func randomWalk(t *testing.T, seed uint64) {
 	w.consistent()
 }
 
-// alive is the first of some drivers, started again if it was killed.
+// alive is the first of some drivers, restarted if it was killed.
 func (w *world) alive(drivers []*process) *process {
 	if drivers[0].killed() {
 		drivers[0].Wait()

@@ -145,7 +145,7 @@ func (p *process) kill() {
 }
 
 // turns lets one process at a time be the one that changes things, as the Lease
-// does: whoever comes when no other has calls under way takes over.
+// does: the one that comes when no other has calls under way takes over.
 type turns struct {
 	mu     sync.Mutex
 	holder *process

@@ -21,7 +21,7 @@ func parse(texts [][]byte) (string, error) {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	// As Kubernetes does: whoever looks finds the one or the other, whole.
+	// As Kubernetes does: a reader finds the one or the other, whole.
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

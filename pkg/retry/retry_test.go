@@ -38,7 +38,7 @@ func TestAfter(t *testing.T) {
 	})
 }
 
-// Whoever waits may hold a lock: a service that asks for patience is waited for
+// A caller that waits may hold a lock: a service that asks for patience is waited for
 // a few seconds, and not at all where the same call would fail alike.
 func TestPatience(t *testing.T) {
 	t.Parallel()

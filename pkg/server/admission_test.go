@@ -83,7 +83,7 @@ func provisionLogged(t *testing.T, timeout time.Duration, failed func(method, bu
 }
 
 // One contract's flood does not keep another's calls from being served, nor
-// whoever asks how the driver is. It waits, and what finds no place in its time,
+// callers that ask how the driver is. It waits, and what finds no place in its time,
 // or no place to wait, is told so.
 func TestOneContractsFlood(t *testing.T) {
 	t.Parallel()

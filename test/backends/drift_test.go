@@ -8,7 +8,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/test/poll"
 )
 
-// A key that somebody stops at the service is seen without any call of a
+// A key that someone stops at the service is seen without any call of a
 // sidecar: reported, or brought back as it was.
 func TestDriftOfAKey(t *testing.T) {
 	t.Parallel()

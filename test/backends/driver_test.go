@@ -319,7 +319,7 @@ func TestTroubleThatStays(t *testing.T) {
 }
 
 // Wrong credentials are the operator's to mend: the text says what to check,
-// and nobody is asked over and over.
+// and no one is asked over and over.
 func TestWrongCredentials(t *testing.T) {
 	t.Parallel()
 	eachStorage(t, func(t *testing.T, s *harness.Storage) {

@@ -315,7 +315,7 @@ func TestRGWLostPolicy(t *testing.T) {
 	e.allowed("the contract's own key", get(e, e.own, b, "o"))
 }
 
-// Users of the same names that somebody else made are left alone.
+// Users of the same names that someone else made are left alone.
 func TestRGWForeignUsers(t *testing.T) {
 	t.Parallel()
 	e := sign(t, "us-east-1")

@@ -314,7 +314,7 @@ func TestGuards(t *testing.T) {
 		t.Fatal(err)
 	}
 	guards := map[string]params.Guard{"strict": strict, "trial-1": {RefusePublic: true}, "far": {Regions: []string{"eu-1"}}, "near": {Regions: []string{"eu-1"}}}
-	// What a contract's defaults say, and where a bucket is of which nobody says it.
+	// What a contract's defaults say, and where a bucket is of which nothing says it.
 	defaults := map[string]map[string]string{"near": {"region": "eu-2"}}
 	home := map[string]string{"strict": "eu-1", "far": "us-1", "near": "us-1"}
 	p := compile(t, mustRender(t, v), "bucketclasses")

@@ -114,7 +114,7 @@ func checkCommand(t *testing.T, s instructions.Stage, c instructions.Command) {
 	}
 }
 
-// checkTarget: an image runs one program as nobody, and is only copied into.
+// checkTarget: an image runs one program without rights, and is only copied into.
 func checkTarget(t *testing.T, s instructions.Stage) {
 	var user, entrypoint, license string
 	for _, c := range s.Commands {

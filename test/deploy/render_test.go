@@ -170,7 +170,7 @@ func checkBinding(t *testing.T, name, document string, inSecrets bool) {
 	}
 }
 
-// Pods are started again when the configuration has changed, and not otherwise:
+// Pods are restarted when the configuration has changed, and not otherwise:
 // credentials are read again by the driver itself.
 func TestRollout(t *testing.T) {
 	t.Parallel()

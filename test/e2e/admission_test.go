@@ -125,7 +125,7 @@ func verdict(err error) string {
 }
 
 // installed applies all that deploy holds for one variant to a cluster of its
-// own, in which nobody acts on it, and holds the policies to their tables.
+// own, in which no one acts on it, and holds the policies to their tables.
 func installed(variant, version string) func(*scenario) {
 	return func(s *scenario) {
 		c := s.ownCluster()

@@ -258,7 +258,7 @@ func (c *cluster) enforced(ctx context.Context, version string) error {
 	})
 }
 
-// freePorts returns ports that nobody listens on. They are below those that the
+// freePorts returns ports that are free. They are below those that the
 // system gives to clients, so that one stays free while its server is away.
 func freePorts(n int) (ports []string, err error) {
 	for tries := 0; len(ports) < n; tries++ {

@@ -330,7 +330,7 @@ func ordersInTrouble(s *scenario) {
 	o.wait(all[0], "Ready")
 	o.unchanged(all[0], was)
 
-	// A class that someone deletes or changes is made again.
+	// A class that someone deletes or changes is re-created.
 	was = o.get(all[1])
 	_, err = s.kubectl(s.ctx, "", "delete", "bucketclass", was.Status.BucketClasses[0].Name)
 	s.must(err)

@@ -146,7 +146,7 @@ func theGuide(s *scenario) {
 	files := s.guide("v1alpha1")
 	for _, file := range files {
 		if filepath.Base(filepath.Dir(file)) == "existing" && filepath.Base(file) == "bucket.yaml" {
-			// The guide takes on a bucket that there is.
+			// The guide adopts a bucket that there is.
 			blue.ready()
 			archive := "archive"
 			_, err := s.operator("team-blue").CreateBucket(s.ctx, &s3.CreateBucketInput{Bucket: &archive})
@@ -258,7 +258,7 @@ func byForce(s *scenario) {
 	s.must(err)
 	s.must(n.release(access))
 	s.must(n.deleteAccess("a"))
-	s.must(a.works(s.ctx)) // nobody could revoke it
+	s.must(a.works(s.ctx)) // no one could revoke it
 	before, err := s.listed("/v1/contracts/force/keys")
 	s.must(err)
 	s.must(n.deleteClaim("a"))
@@ -301,7 +301,7 @@ func retain(s *scenario) {
 	n.vanish()
 }
 
-// existingBucket: somebody else made the bucket, and keeps it.
+// existingBucket: someone else made the bucket, and keeps it.
 func existingBucket(s *scenario) {
 	n := s.tenant("existing", classes{})
 	s.must(n.claim("first", "")) // which signs the contract

@@ -339,7 +339,7 @@ func settingsInTrouble(s *scenario) {
 	t.settles("photos", "photos", ", tags: {e: '1'}, versioning: Suspended")
 	t.has(bucket, "versioning=Suspended", "e=1")
 
-	// A claim that is made again has another bucket, which gets the settings.
+	// A claim that is re-created has another bucket, which gets the settings.
 	t.unclaim("photos")
 	t.comes("photos", api.Ready, metav1.ConditionFalse, "NoSuchClaim")
 	again := t.claim("photos")

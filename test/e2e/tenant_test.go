@@ -229,8 +229,8 @@ func (n *tenant) objects() (objects, error) {
 	return o, nil
 }
 
-// stuck reports whether an object has not changed for so long that nobody works
-// on it any more.
+// stuck reports whether an object has not changed for so long that no one works
+// on it.
 func (n *tenant) stuck(obj metav1.Object) bool {
 	s, known := n.unchanged[obj.GetUID()]
 	if !known || s.version != obj.GetResourceVersion() {
@@ -270,7 +270,7 @@ func (n *tenant) ready() {
 // heal makes up for a race of the released controller and sidecar, which both
 // write a claim's status: the controller can put bucketReady=false over the true
 // of the sidecar, or give up when it sees that true before it has written
-// bucketName, and nobody corrects it. The Bucket is ready, its claim is not and
+// bucketName, and nothing corrects it. The Bucket is ready, its claim is not and
 // stays so. Such claims are counted, and cured as users do, by a patch of the
 // status. A claim whose Bucket is not ready is the driver's affair.
 func (n *tenant) heal(o objects) error {
@@ -364,7 +364,7 @@ func (n *tenant) vanish() {
 				continue
 			}
 			if !b.DeletionTimestamp.IsZero() && b.Spec.DeletionPolicy == v1alpha1.DeletionPolicyDelete && strings.Contains(journal, b.Name) {
-				continue // nobody has asked the driver yet
+				continue // no one has asked the driver yet
 			}
 			orphans[b.UID] = true
 			if b.DeletionTimestamp.IsZero() {

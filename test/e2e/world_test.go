@@ -234,8 +234,8 @@ func (w *world) startCOSI(role, qps string) error {
 	return err
 }
 
-// alive fails when something ended that nobody ended, by a panic of upstream's
-// for one, and when somebody lacks a right.
+// alive fails when something ended that the test did not end, by a panic of upstream's
+// for one, and when someone lacks a right.
 func (w *world) alive() error {
 	for name, p := range w.running {
 		for line := range strings.Lines(p.Output.String()) {
@@ -336,7 +336,7 @@ func (w *world) left() ([]string, error) {
 	for i := range buckets.Items {
 		left = append(left, "Bucket "+path(&buckets.Items[i]))
 	}
-	for i := range secrets.Items { // nobody else makes Secrets here, but for the driver's token; a journal keeps its identity
+	for i := range secrets.Items { // no one else makes Secrets here, but for the driver's token; a journal keeps its identity
 		if s := &secrets.Items[i]; s.Type == v1.SecretTypeServiceAccountToken || s.Labels["contract-cosi-driver/kind"] == "identity" {
 			continue
 		}

@@ -157,7 +157,7 @@ func TestCommandsTellNoSecret(t *testing.T) {
 func ck(n int) string { return "ck" + strings.Repeat("a", 25) + string(rune('a'+n)) }
 
 // An audit finds what is on one side only, removes keys and nothing else, and
-// leaves alone what is somebody else's.
+// leaves alone what is someone else's.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, onDemand)
@@ -266,7 +266,7 @@ func TestAudit(t *testing.T) {
 }
 
 // A key that is revoked by hand is refused at once, and no grant call gives
-// another, whoever is asked, before that is lifted.
+// another, no matter which driver is asked, before that is lifted.
 func TestRevokeByHand(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func() []*env{
@@ -413,7 +413,7 @@ func TestRotation(t *testing.T) {
 	if len(rotated) != 1 || rotated[0].AccessKeyID == first.key || rotated[0].Rotation.Old != first.key {
 		t.Fatalf("rotated: %+v", rotated)
 	}
-	// Nobody was given the new one: the old one lives, whatever the grace.
+	// No caller was given the new one: the old one lives, whatever the grace.
 	for last := e.metric("contract_cosi_drift_last_pass_timestamp_seconds"); e.metric("contract_cosi_drift_last_pass_timestamp_seconds") < last+2; {
 		allowed(t, "put with the old key", put(t, first.client(), l.bucket, "x"))
 	}

@@ -73,7 +73,7 @@ func driftClass(contract string) map[string]string {
 		"policy": `{"Version":"2012-10-17","Statement":[{"Sid":"part","Effect":"Allow","Principal":"*","Action":["s3:GetObject"],"Resource":["arn:aws:s3:::${bucket}/public/*"]}]}`}
 }
 
-// What somebody changes at a service is brought back without any call of a
+// What someone changes at a service is brought back without any call of a
 // sidecar, and nothing of the application's is touched.
 func TestDriftIsRepaired(t *testing.T) {
 	t.Parallel()
@@ -124,7 +124,7 @@ func TestDriftIsRepaired(t *testing.T) {
 	e.until(func() bool { return e.found("public-acl", true) == 1 })
 	refused(t, "anonymous list", list(t, nobody, plain, ""))
 
-	// A bucket that is gone is made anew, as a repeat of its create call does.
+	// A bucket that is gone is re-created, as a repeat of its create call does.
 	_, err = owner.DeleteBucketPolicy(t.Context(), &s3.DeleteBucketPolicyInput{Bucket: &plain})
 	must(t, err)
 	_, err = owner.DeleteBucket(t.Context(), &s3.DeleteBucketInput{Bucket: &plain})
@@ -204,7 +204,7 @@ func TestDriftThatIsLeftAlone(t *testing.T) {
 		t.Errorf("the policy of an adopted bucket was changed (%v)", err)
 	}
 
-	// A key that is gone is not issued for nobody.
+	// A key that is gone is not issued without an access.
 	if code := e.api(http.MethodDelete, "/v1/contracts/"+contract+"/keys?slot=ba-1", nil, nil); code != http.StatusNoContent {
 		t.Fatalf("HTTP %d", code)
 	}
@@ -216,7 +216,7 @@ func TestDriftThatIsLeftAlone(t *testing.T) {
 		t.Error("a dead key was given")
 	}
 
-	// A contract that somebody suspended is not resumed; its plan is brought back
+	// A contract that someone suspended is not resumed; its plan is brought back
 	// once it is.
 	e.mustCreate(suspended+"-a", map[string]string{"contract": suspended})
 	terms := map[string]any{"owner": "example-cluster", "desiredState": "suspended", "plan": "free"}

@@ -170,7 +170,7 @@ func TestEmptyStopsAtALock(t *testing.T) {
 	must(t, e.delete(id))
 }
 
-// Before anything is deleted, nobody else can write: the driver's keys and the
+// Before anything is deleted, no one else can write: the driver's keys and the
 // access that the class has given to others are gone.
 func TestEmptyTakesAccessAway(t *testing.T) {
 	t.Parallel()

@@ -480,7 +480,7 @@ func (e *env) backends(want grpc_health_v1.HealthCheckResponse_ServingStatus) {
 	})
 }
 
-// contractd itself is killed and started again: what it had answered is there.
+// contractd itself is killed and restarted: what it had answered is there.
 func TestServiceRestarted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

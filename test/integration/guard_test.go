@@ -222,7 +222,7 @@ func TestGuardCounts(t *testing.T) {
 	e.mustCreate(contract+"-more", class)
 }
 
-// Defaults are laid under a class, give way to it, and follow the configuration:
+// Defaults stand in for what a class leaves out, and follow the configuration:
 // what they drop is taken from the buckets that had it. A repeat is compared
 // with what its class says itself.
 func TestDefaults(t *testing.T) {
@@ -273,7 +273,7 @@ func TestDefaults(t *testing.T) {
 	if _, err := owner().GetBucketCors(t.Context(), &s3.GetBucketCorsInput{Bucket: &bucket}); err == nil {
 		t.Error("what the defaults dropped is still there")
 	}
-	e.restored("cors", 0) // nobody took it away
+	e.restored("cors", 0) // no one took it away
 	if again := e.mustGrant(id, "ba-1", nil); again != g {
 		t.Error("a key follows the defaults")
 	}

@@ -148,7 +148,7 @@ func TestNeighbours(t *testing.T) {
 	}
 	_, err := app.ListBuckets(t.Context(), &s3.ListBucketsInput{})
 	refused(t, "list buckets", err)
-	// And the contract's own key is nobody in the other contract.
+	// And the contract's own key means nothing in the other contract.
 	refused(t, "owner of the other contract", put(t, e.owner(a), b+"-other", "x"))
 }
 
@@ -379,7 +379,7 @@ func TestForeignBuckets(t *testing.T) {
 	}
 }
 
-// A key that somebody took away at the service does not stop the contract.
+// A key that someone took away at the service does not stop the contract.
 func TestContractKeyLost(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, onDemand)

@@ -89,7 +89,7 @@ func TestForeignIDsOnRevokeAndDelete(t *testing.T) {
 		expectCode(t, e.revoke(id, l.granted.account), codes.InvalidArgument)
 	}
 	expectCode(t, e.revoke(l.id+"-2", l.granted.account), codes.InvalidArgument, "has no access to bucket")
-	// Ids of ours that are not there are success: the sidecar repeats for ever.
+	// Ids of ours that are not there are success: the sidecar retries forever.
 	must(t, e.delete("main.never-signed.bucket"))
 	must(t, e.revoke("main.never-signed.bucket", "main.never-signed.ba-1"))
 	must(t, e.delete(l.id+"-gone"))
@@ -120,11 +120,11 @@ func TestContractStates(t *testing.T) {
 		t.Fatalf("suspend: HTTP %d", code)
 	}
 	refused(t, "an application of a suspended contract", put(t, l.granted.client(), l.bucket, "x"))
-	for range 3 { // and the driver's retries do not resume what somebody has suspended
+	for range 3 { // and the driver's retries do not resume what someone has suspended
 		_, err = e.create(l.bucket+"-3", l.class)
 		expectCode(t, err, codes.FailedPrecondition, "suspended")
 	}
-	// Whoever is refused a key learns of the contract's state, and whom to ask.
+	// A caller that is refused a key learns of the contract's state, and whom to ask.
 	_, err = e.grant(l.id, "ba-3", nil)
 	expectCode(t, err, codes.FailedPrecondition, "access main."+l.contract+".ba-3: contract "+l.contract+" is suspended (", "ask the platform's operator to resume it")
 	if text := err.Error(); strings.Contains(text, "desiredState") || strings.Count(text, l.contract) > 2 {
@@ -153,7 +153,7 @@ func TestTermsConverge(t *testing.T) {
 	e.start()
 	e.mustCreate(contract+"-2", map[string]string{"contract": contract})
 
-	// A contract in use is suspended by its terms, though nobody makes a bucket.
+	// A contract in use is suspended by its terms, though no one makes a bucket.
 	e.stop()
 	writeFile(t, e.configFile, strings.Replace(text, "backend: main,", "backend: main, suspend: true,", 1))
 	e.start()
@@ -219,7 +219,7 @@ func TestTermsChangeWhileRunning(t *testing.T) {
 }
 
 // A contract is not cancelled with the driver's last bucket as long as one is
-// left in it, whoever made that.
+// left in it, no matter who made that.
 func TestContractIsKeptWhileAnythingIsLeft(t *testing.T) {
 	t.Parallel()
 	e, contract := newEnv(t, cancelling), newContract()
@@ -250,7 +250,7 @@ func TestContractOfAnotherOwner(t *testing.T) {
 	}
 }
 
-// A contract that somebody else has signed under the old name is not cancelled.
+// A contract that someone else has signed under the old name is not cancelled.
 func TestForeignContractIsNotCancelled(t *testing.T) {
 	t.Parallel()
 	contract := newContract()
@@ -273,7 +273,7 @@ func TestForeignContractIsNotCancelled(t *testing.T) {
 	}
 }
 
-// A start of the driver does not sign a contract again that is gone: nobody has
+// A start of the driver does not sign a contract again that is gone: no one has
 // asked for a bucket.
 func TestStartSignsNothing(t *testing.T) {
 	t.Parallel()
@@ -349,7 +349,7 @@ func TestCallsPerRPC(t *testing.T) {
 				calls[i] = head + "/keys/…"
 			}
 		}
-		if step.name == "delete again" { // asks whether somebody else has the name
+		if step.name == "delete again" { // asks whether someone else has the name
 			calls = nil
 		}
 		if strings.Join(calls, "\n") != strings.Join(step.calls, "\n") {

@@ -12,7 +12,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 )
 
-// restored checks that a repeat has made something anew, once, and said so.
+// restored checks that a repeat has re-created something, once, and said so.
 func (e *env) restored(what string, times float64) {
 	e.Helper()
 	if n := e.metric("contract_cosi_repairs_total", `what="`+what+`"`); n != times {
@@ -23,7 +23,7 @@ func (e *env) restored(what string, times float64) {
 	}
 }
 
-// What somebody took from a bucket at the service is there again after the
+// What someone took from a bucket at the service is there again after the
 // repeats of a sidecar's restart, and nothing else is touched.
 func TestRestoredBucket(t *testing.T) {
 	t.Parallel()
@@ -91,7 +91,7 @@ func TestRestoredBucket(t *testing.T) {
 	}
 	setTags(cosi.OwnerTag, "example-cluster")
 
-	// A bucket that is gone is made anew, with all that its class says.
+	// A bucket that is gone is re-created, with all that its class says.
 	_, err = owner.DeleteBucketPolicy(t.Context(), &s3.DeleteBucketPolicyInput{Bucket: &bucket})
 	must(t, err)
 	_, err = owner.DeleteBucket(t.Context(), &s3.DeleteBucketInput{Bucket: &bucket})
@@ -102,7 +102,7 @@ func TestRestoredBucket(t *testing.T) {
 	allowed(t, "put with the key from before", put(t, g.client(), bucket, "x"))
 }
 
-// A key that somebody deleted at the service is replaced, once, whichever API
+// A key that someone deleted at the service is replaced, once, whichever API
 // version asks, and however many at a time.
 func TestRestoredKey(t *testing.T) {
 	t.Parallel()
@@ -176,7 +176,7 @@ func TestRepeatsWhileServicesAreAway(t *testing.T) {
 	allowed(t, "put", put(t, l.granted.client(), l.bucket, "x"))
 }
 
-// A contract that somebody has cancelled is not signed again for the repeats of
+// A contract that someone has cancelled is not signed again for the repeats of
 // what was under it: its data are lost, and the user has to hear of it.
 func TestRepeatsUnderACancelledContract(t *testing.T) {
 	t.Parallel()
@@ -228,7 +228,7 @@ func TestOneRoundRestoresAll(t *testing.T) {
 	}
 }
 
-// A bucket that is gone and cannot be made anew is no success, and a key to it
+// A bucket that is gone and cannot be re-created is no success, and a key to it
 // is refused in a way that heals.
 func TestGoneBucketThatCannotComeBack(t *testing.T) {
 	t.Parallel()

@@ -121,7 +121,7 @@ func TestTwoLiveDrivers(t *testing.T) {
 	}
 }
 
-// One driver grants while the other deletes the bucket. Whoever comes first, no
+// One driver grants while the other deletes the bucket. Whichever comes first, no
 // key is left to a bucket that is gone.
 func TestGrantedWhileDeletedElsewhere(t *testing.T) {
 	t.Parallel()

@@ -399,8 +399,8 @@ func TestAdoption(t *testing.T) {
 	expectCode(t, e.delete(idOf(both), nil), codes.FailedPrecondition, "still holds objects")
 	must(t, e.delete(idOf(both), map[string]string{"onDelete": "empty"}))
 
-	// It is compared as it is now, not as it was when it was first taken on, and
-	// the last object that took it on decides what becomes of its data.
+	// It is compared as it is now, not as it was when it was first adopted, and
+	// the last object that adopted it decides what becomes of its data.
 	later := contract + "-later"
 	byHand(owner, later)
 	_, err = e.existing(idOf(later), nil)
@@ -414,7 +414,7 @@ func TestAdoption(t *testing.T) {
 	expectCode(t, err, codes.AlreadyExists, "not as its parameters say: versioning differ")
 	must(t, e.delete(idOf(later), map[string]string{"onDelete": "empty"}))
 
-	// Nor is it ours any more when another driver has put its mark on it.
+	// Nor is it ours when another driver has put its mark on it.
 	taken := contract + "-taken"
 	byHand(owner, taken)
 	_, err = e.existing(idOf(taken), map[string]string{"onDelete": "empty"})
@@ -434,7 +434,7 @@ func TestAdoption(t *testing.T) {
 	_, err = e.existing(idOf(theirs), nil)
 	expectCode(t, err, codes.FailedPrecondition, "another driver")
 
-	// One that has gone is not made anew: what it held was the point.
+	// One that has gone is not re-created: what it held was the point.
 	must(t, e.revoke(g.account, idOf(hand)))
 	allowed(t, "remove", remove(t, owner, hand, "precious"))
 	_, err = owner.DeleteBucket(t.Context(), &s3.DeleteBucketInput{Bucket: &hand})
@@ -465,8 +465,8 @@ func TestAdoption(t *testing.T) {
 	expectCode(t, e.env.delete(idOf(hand)), codes.FailedPrecondition, "still holds objects")
 }
 
-// A bucket of the driver's own that was retained is taken on again, and keeps
-// its data when the object that took it on does not say otherwise.
+// A bucket of the driver's own that was retained is adopted again, and keeps
+// its data when the object that adopted it does not say otherwise.
 func TestRetainedBucket(t *testing.T) {
 	t.Parallel()
 	e := v2{newEnv(t, onDemand)}

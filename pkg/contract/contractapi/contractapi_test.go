@@ -960,7 +960,7 @@ func TestAcknowledgeKey(t *testing.T) {
 	kind(t, p.AcknowledgeKey(bounded(t), "team-a", issueRequest.Proposed), fault.NotFound)
 }
 
-// nextPage would be misread by whoever does not escape it.
+// nextPage would be misread by a client that does not escape it.
 const nextPage = "a b&slot=x"
 
 // twoPages answers a list of keys in two pages.
@@ -1069,7 +1069,7 @@ func TestRevokeKey(t *testing.T) {
 func TestRegions(t *testing.T) {
 	t.Parallel()
 	var down atomic.Bool
-	// An S3 server refuses whoever does not sign, and that is answer enough.
+	// An S3 server refuses a request without a signature, and that is answer enough.
 	storage, _ := play(t, func(w http.ResponseWriter, _ *http.Request, _ int) {
 		if down.Load() {
 			panic(http.ErrAbortHandler)

@@ -164,7 +164,7 @@ func TestPropagationIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A user of the name that is somewhere else in the account is somebody else's.
+// A user of the name that is somewhere else in the account is someone else's.
 func TestForeignUsers(t *testing.T) {
 	t.Parallel()
 	p, calls := play(t, nil, account("/people/", func(http.ResponseWriter, *http.Request) {}))

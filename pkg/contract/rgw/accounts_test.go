@@ -43,7 +43,7 @@ func open(t *testing.T, s *squid, admin, key string) *rgw.Accounts {
 	})
 }
 
-// The suite that every provider passes, against a played gateway whose S3 is
+// The suite that every provider passes, against a mock gateway whose S3 is
 // versitygw's.
 func TestAccountsConformance(t *testing.T) {
 	t.Parallel()
@@ -100,7 +100,7 @@ func TestAccount(t *testing.T) {
 			t.Errorf("account %s is shown as %q", id, a.Name)
 		}
 	}
-	// The key that the driver works with is made anew when a term is taken over.
+	// The key that the driver works with is re-created when a term is taken over.
 	root := s.users["contract-cosi.team-a"]
 	root.Keys = nil
 	issue := contract.IssueKeyRequest{Contract: "team-a", Slot: cosi.ContractSlot}
@@ -137,7 +137,7 @@ func TestAccountPrefix(t *testing.T) {
 	}
 }
 
-// What somebody else has made is left alone.
+// What someone else has made is left alone.
 func TestForeignAccounts(t *testing.T) {
 	t.Parallel()
 	gateway := startSquid(t).gateway

@@ -2,7 +2,7 @@ package versitygw
 
 import "testing"
 
-// A journal's mark is no key, whoever reads it, and of two the first by name is the
+// A journal's mark is no key, no matter who reads it, and of two the first by name is the
 // contract's.
 func TestMarks(t *testing.T) {
 	t.Parallel()

@@ -52,7 +52,7 @@ func TestCodes(t *testing.T) {
 		{503, "SlowDown", fault.RateLimited, "SlowDown", 3},
 		{500, "InternalError", fault.Unavailable, "InternalError", 3},
 		{401, "", fault.PermissionDenied, "check the backend's credentialsFile", 1},
-		{404, "", fault.Unavailable, "HTTP 404", 3}, // nobody is behind the proxy
+		{404, "", fault.Unavailable, "HTTP 404", 3}, // no one is behind the proxy
 		{429, "", fault.RateLimited, "HTTP 429", 3},
 		{502, "", fault.Unavailable, "HTTP 502", 3},
 		{400, "", fault.FailedPrecondition, "HTTP 400", 1},
@@ -81,7 +81,7 @@ func TestCodes(t *testing.T) {
 }
 
 // An answer that is not the gateway's is not taken for an empty list: what is
-// not there would be made anew.
+// not there would be re-created.
 func TestAnswersThatAreNone(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "<html></html>", "{}", "<ListUserAccountsResult>"} {

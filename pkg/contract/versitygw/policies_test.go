@@ -39,7 +39,7 @@ func deleteAccount(t *testing.T, gateway *harness.VersityGW, access string) {
 }
 
 // A bucket's policy has three authors: the class, the driver for its keys, and
-// whoever else. None of them loses anything to another, and the contract never
+// everyone else. None of them loses anything to another, and the contract never
 // loses its bucket.
 func TestPoliciesOfThreeAuthors(t *testing.T) {
 	t.Parallel()
@@ -90,7 +90,7 @@ func TestPoliciesOfThreeAuthors(t *testing.T) {
 	works(two)
 	works(own)
 
-	// Somebody else adds a statement, by hand and in another order.
+	// Someone else adds a statement, by hand and in another order.
 	theirs := strings.Replace(read(), `"Statement":[`, `"Statement":[{"Sid":"Theirs","Effect":"Deny","Principal":"*","Action":"s3:DeleteBucketPolicy","Resource":"arn:aws:s3:::`+b+`"},`, 1)
 	_, err = owner.PutBucketPolicy(ctx, &s3.PutBucketPolicyInput{Bucket: aws.String(b), Policy: &theirs})
 	must(t, err)
@@ -127,7 +127,7 @@ func TestPoliciesOfThreeAuthors(t *testing.T) {
 	works(two)
 
 	// A key that is gone and still named in a policy, as two processes that edit
-	// it at once can leave it, stands in nobody's way.
+	// it at once can leave it, does no harm.
 	dead := grant("dead")
 	deleteAccount(t, gateway, dead.AccessKeyID)
 	works(grant("three"))

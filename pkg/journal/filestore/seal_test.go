@@ -39,7 +39,7 @@ func TestEncryptedFileStore(t *testing.T) {
 
 // A plain journal is encrypted when it is opened with a key, and one under an old
 // key by the new one; then nothing of either is left in the file, and the old key
-// is not needed any more.
+// is no longer needed.
 func TestKeysChange(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

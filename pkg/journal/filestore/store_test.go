@@ -228,7 +228,7 @@ func TestDamagedFile(t *testing.T) {
 		flip(at)
 	}
 	// A sector of zeros. In the last frame it would be what a power cut leaves of
-	// a write that nobody was told of.
+	// a write that no caller was told of.
 	for at := 0; at < used-1024; at += 512 {
 		bad := bytes.Clone(good)
 		copy(bad[at:min(at+512, used)], make([]byte, 512))
