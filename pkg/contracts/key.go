@@ -41,6 +41,14 @@ func (k *control) giveKey(ctx context.Context, obj *v1alpha1.Contract, status *v
 	if err != nil {
 		return err
 	}
+	if missing && status.KeySecretName != want { // it is told first, or a driver that dies here would not know what to take away
+		told := obj.Status.DeepCopy()
+		told.KeySecretName = want
+		if err := k.apply(ctx, obj, "status", nil, told); err != nil {
+			return err
+		}
+		status.KeySecretName = want
+	}
 	data := map[string][]byte{
 		"AWS_ACCESS_KEY_ID": []byte(key.AccessKeyID), "AWS_SECRET_ACCESS_KEY": []byte(key.SecretAccessKey.Reveal()),
 		"AWS_ENDPOINT_URL_S3": []byte(at.URL), "AWS_REGION": []byte(at.Region),

@@ -253,7 +253,11 @@ func (k *control) configureBy(ctx context.Context, claim string, obj *v1alpha1.B
 	if !fault.Is(err, fault.InvalidArgument) { // or the id is none of the driver's
 		k.settings.holds(claim, id) // the journal may have them, also where they have not arrived
 	}
-	set(obj, &status.Conditions, v1alpha1.Accepted, metav1.ConditionTrue, "Accepted", "the contract allows the settings")
+	if got.Accepted {
+		set(obj, &status.Conditions, v1alpha1.Accepted, metav1.ConditionTrue, "Accepted", "the contract allows the settings")
+	} else if c := meta.FindStatusCondition(status.Conditions, v1alpha1.Accepted); c == nil || c.ObservedGeneration != obj.Generation || c.Status != metav1.ConditionTrue {
+		set(obj, &status.Conditions, v1alpha1.Accepted, metav1.ConditionUnknown, string(fault.KindOf(err)), "it is not known whether the contract allows the settings: "+err.Error())
+	}
 	if again = k.judge(obj, status, got, err, again); again == 0 {
 		return 0, errors.Join(err, k.tellSettings(ctx, obj, status))
 	}

@@ -2,6 +2,8 @@ package contracts
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -141,7 +144,8 @@ func (alone) EnterIdle(ctx context.Context) (context.Context, func(), error) {
 type bringing struct {
 	Provisioner
 	fails []error
-	asked []string // claims, "" for none, of the settings that buckets were to be brought to
+	got   provisioner.Configured // beside a failure
+	asked []string               // claims, "" for none, of the settings that buckets were to be brought to
 }
 
 func (b *bringing) Settled(context.Context) (map[string][]cosi.BucketID, error) {
@@ -155,20 +159,25 @@ func (b *bringing) Configure(_ context.Context, _ cosi.BucketID, s *journal.Sett
 	}
 	b.asked = append(b.asked, claim)
 	if n := len(b.asked); n <= len(b.fails) {
-		return provisioner.Configured{}, b.fails[n-1]
+		return b.got, b.fails[n-1]
 	}
 	return provisioner.Configured{State: &bucket.State{}}, nil
 }
 
 // controlled is a control beside an API server with a claim blue/photos and its bucket,
-// and without BucketSettings.
-func controlled(t *testing.T, p Provisioner) *control {
+// and without BucketSettings. What was applied to it comes out of the channel.
+func controlled(t *testing.T, p Provisioner) (*control, <-chan string) {
 	t.Helper()
+	applied := make(chan string, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		switch {
 		case strings.Contains(r.URL.Path, "/buckets/"):
 			_, _ = io.WriteString(w, `{"apiVersion":"objectstorage.k8s.io/v1alpha1","kind":"Bucket","metadata":{"name":"b"},"spec":{"driverName":"driver.example.com","bucketClaim":{"namespace":"blue","name":"photos"}},"status":{"bucketID":"main.team.data"}}`)
+		case r.Method == http.MethodPatch:
+			body, _ := io.ReadAll(r.Body)
+			applied <- string(body)
+			_, _ = io.WriteString(w, `{"apiVersion":"v1","kind":"Status","status":"Success"}`)
 		case r.Method == http.MethodGet:
 			_, _ = io.WriteString(w, `{"apiVersion":"contract-cosi.github.io/v1alpha1","kind":"BucketSettingsList","metadata":{},"items":[]}`)
 		default:
@@ -206,7 +215,46 @@ func controlled(t *testing.T, p Provisioner) *control {
 	if err := c.settings.claims.GetStore().Add(claim); err != nil {
 		t.Fatal(err)
 	}
-	return &control{Contracts: c, provisioner: p, writer: alone{}}
+	return &control{Contracts: c, provisioner: p, writer: alone{}}, applied
+}
+
+// Settings are accepted once the contract's guard has allowed them, not where it was
+// never asked. What was accepted stays so while the driver cannot ask.
+func TestAcceptedByTheGuard(t *testing.T) {
+	t.Parallel()
+	away := fault.New(fault.Unavailable, "the journal is away")
+	accepted := []metav1.Condition{{Type: v1alpha1.Accepted, Status: metav1.ConditionTrue, ObservedGeneration: 1}}
+	for _, c := range []struct {
+		what       string
+		before     []metav1.Condition
+		generation int64
+		got        provisioner.Configured
+		err        error
+		want       metav1.ConditionStatus
+	}{
+		{"the guard was not asked", nil, 1, provisioner.Configured{}, away, metav1.ConditionUnknown},
+		{"the bucket has no class yet", nil, 1, provisioner.Configured{}, fault.New(fault.Pending, "later"), metav1.ConditionUnknown},
+		{"nor of the change", accepted, 2, provisioner.Configured{}, away, metav1.ConditionUnknown},
+		{"it was asked before", accepted, 1, provisioner.Configured{}, away, metav1.ConditionTrue},
+		{"it refuses", accepted, 1, provisioner.Configured{}, fmt.Errorf("%w", provisioner.ErrNotAccepted), metav1.ConditionFalse},
+		{"it allows, and the service is away", nil, 1, provisioner.Configured{Accepted: true}, away, metav1.ConditionTrue},
+		{"it allows", nil, 1, provisioner.Configured{Accepted: true, State: &bucket.State{}}, nil, metav1.ConditionTrue},
+	} {
+		k, applied := controlled(t, &bringing{got: c.got, fails: []error{c.err}})
+		obj := &v1alpha1.BucketSettings{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "s", UID: "1", Generation: c.generation}, Spec: v1alpha1.BucketSettingsSpec{BucketClaimName: "photos"}}
+		obj.Status.Conditions = c.before
+		if err := k.settings.informer.GetStore().Add(obj); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = k.configure(t.Context(), "blue/photos") // what it says is not the matter
+		var out v1alpha1.BucketSettings
+		if err := json.Unmarshal([]byte(<-applied), &out); err != nil {
+			t.Fatal(err)
+		}
+		if got := meta.FindStatusCondition(out.Status.Conditions, v1alpha1.Accepted); got == nil || got.Status != c.want {
+			t.Errorf("%s: %+v", c.what, got)
+		}
+	}
 }
 
 // Settings that a service was told of, and that are deleted before it has them all, are
@@ -214,7 +262,7 @@ func controlled(t *testing.T, p Provisioner) *control {
 func TestHalfBroughtSettingsAreWithdrawn(t *testing.T) {
 	t.Parallel()
 	p := &bringing{fails: []error{fault.New(fault.Unavailable, "it is away")}}
-	k := controlled(t, p)
+	k, _ := controlled(t, p)
 	obj := &v1alpha1.BucketSettings{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "s", UID: "1", Generation: 1}, Spec: v1alpha1.BucketSettingsSpec{BucketClaimName: "photos", Versioning: "Enabled"}}
 	if err := k.settings.informer.GetStore().Add(obj); err != nil {
 		t.Fatal(err)

@@ -90,8 +90,13 @@ func (c Class) Under(defaults, class map[string]string) map[string]string {
 // none, the contract's or the service's default. The caller has to know it: ""
 // is none of the guard's regions.
 func (g Guard) Bucket(requested map[string]string, effective Bucket, region string) []string {
-	faults := g.notAllowed(BucketClass, requested)
-	faults = append(faults, g.missing(BucketClass, func(p string) bool { return effective.fields()[p] != nil })...)
+	return g.bucket(BucketClass, requested, effective, region)
+}
+
+// bucket tells the author of by, a class or settings, what to change there.
+func (g Guard) bucket(by Class, requested map[string]string, effective Bucket, region string) []string {
+	faults := g.notAllowed(by, requested)
+	faults = append(faults, g.missing(by, func(p string) bool { return effective.fields()[p] != nil })...)
 	if g.RefusePublic {
 		if public := effective.Public(); len(public) > 0 {
 			faults = append(faults, fmt.Sprintf("guard.refusePublic: %s makes the bucket public", strings.Join(public, ", ")))
@@ -113,7 +118,7 @@ func (g Guard) Bucket(requested map[string]string, effective Bucket, region stri
 		{"maxBucketObjects", "maxObjects", g.MaxBucketObjects, effective.MaxObjects, most.MaxObjects},
 	} {
 		if b.most != "" && (b.have == 0 || b.have > b.bound) {
-			faults = append(faults, fmt.Sprintf("guard.%s: the class has to give a %s of at most %s", b.rule, b.parameter, b.most))
+			faults = append(faults, fmt.Sprintf("guard.%s: the %s has to give a %s of at most %s", b.rule, by, b.parameter, b.most))
 		}
 	}
 	return faults
@@ -123,7 +128,7 @@ func (g Guard) Bucket(requested map[string]string, effective Bucket, region stri
 // effective is what they come to with the class. Where the bucket is, they cannot say.
 func (g Guard) Settings(given map[string]string, effective Bucket) []string {
 	g.Regions = nil
-	return append(g.notAllowed(BucketSettings, given), g.Bucket(nil, effective, "")...)
+	return g.bucket(BucketSettings, given, effective, "")
 }
 
 // bounds are what a bucket may hold at most, read as a class's are.
@@ -207,7 +212,11 @@ func (g Guard) notAllowed(c Class, requested map[string]string) []string {
 	return []string{fmt.Sprintf("guard.parameters: a %s may not give %s", c, strings.Join(other, ", "))}
 }
 
-func (g Guard) missing(c Class, has func(string) bool) []string {
+func (g Guard) missing(by Class, has func(string) bool) []string {
+	c := by
+	if by == BucketSettings {
+		c = BucketClass
+	}
 	var out []string
 	for _, name := range g.Required {
 		instead := func(p Parameter) bool { return p.Satisfies == name && has(p.Name) }
@@ -218,7 +227,7 @@ func (g Guard) missing(c Class, has func(string) bool) []string {
 	if len(out) == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("guard.required: the %s has to give %s", c, strings.Join(out, ", "))}
+	return []string{fmt.Sprintf("guard.required: the %s has to give %s", by, strings.Join(out, ", "))}
 }
 
 // Check names what is wrong with a guard and the defaults that go with it.

@@ -191,9 +191,6 @@ func (b Bucket) With(settings map[string]string) (Bucket, error) {
 	}
 	out := Bucket{OnDelete: Refuse}
 	errs := append(bucketTable.parse(BucketClass.Under(Given(b), settings), &out), contradictions(out)...)
-	if locks, err := policy.LocksOut(out.Policy); settings["policy"] != "" && err == nil && locks {
-		errs = append(errs, errors.New("policy: it denies everyone the bucket's policy, and so the driver too; name those who are denied, the actions, or a condition"))
-	}
 	return out, invalid(BucketSettings, errs)
 }
 

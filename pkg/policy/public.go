@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"math"
 	"net/netip"
-	"path"
 	"slices"
 	"strings"
 )
@@ -70,47 +69,6 @@ func WithoutPublic(text string) (rest string, public bool, err error) {
 		return "", true, nil
 	}
 	return d.String(), true, nil
-}
-
-// LocksOut reports whether a policy denies everyone the bucket's own policy, without a
-// condition: the one who manages the bucket could no longer take it back. A denial that
-// names whom it is for, or has a condition, is for its author to answer for. "" is no
-// policy.
-func LocksOut(text string) (bool, error) {
-	d, err := Parse(text)
-	if err != nil {
-		return false, err
-	}
-	for _, raw := range d.statements {
-		s, err := object("", raw, nil)
-		if err != nil {
-			return false, err
-		}
-		has := func(name string) bool { return len(s[name]) > 0 }
-		everyone := has("NotPrincipal") || has("Principal") && !named(s["Principal"])
-		if slices.Contains(texts(s["Effect"]), "Deny") && everyone && !tests(s["Condition"]) && (has("NotAction") || slices.ContainsFunc(texts(s["Action"]), onPolicy)) {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// tests reports whether a condition tests anything: one that does not always holds.
-func tests(condition json.RawMessage) bool {
-	operators, _ := members(condition)
-	return slices.ContainsFunc(operators, func(operator member) bool {
-		keys, _ := members(operator.value)
-		return len(keys) > 0
-	})
-}
-
-// onPolicy reports whether a pattern of actions takes in one on the bucket's policy.
-func onPolicy(pattern string) bool {
-	pattern = strings.ToLower(pattern)
-	return slices.ContainsFunc([]string{"s3:getbucketpolicy", "s3:putbucketpolicy", "s3:deletebucketpolicy"}, func(action string) bool {
-		ok, err := path.Match(pattern, action) // * and ? mean the same, and no action has a /
-		return ok || err != nil
-	})
 }
 
 func publicStatement(raw json.RawMessage) bool {

@@ -462,29 +462,3 @@ func TestPublicReadings(t *testing.T) {
 		t.Errorf("%d of the documents were public", public)
 	}
 }
-
-// What would lock out the one who manages the bucket, and what only looks like it.
-func TestLocksOut(t *testing.T) {
-	t.Parallel()
-	for statement, want := range map[string]bool{
-		`"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"*"`:                                                      true,
-		`"Effect":"\u0044eny","Principal":"*","Action":"s3:*","Resource":"*"`:                                                 true,
-		`"Effect":"Deny","Principal":{"AWS":["*"]},"Action":["s3:GetObject","S3:Put*"],"Resource":"*"`:                        true,
-		`"Effect":"Deny","Principal":"*","Action":"s3:?etBucketPolicy","Resource":"*"`:                                        true,
-		`"Effect":"Deny","NotPrincipal":{"AWS":"me"},"Action":"*","Resource":"*"`:                                             true,
-		`"Effect":"Deny","Principal":"*","NotAction":"s3:GetObject","Resource":"*"`:                                           true,
-		`"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"*","Condition":{}`:                                       true,
-		`"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"*","Condition":{"StringEquals":{}}`:                      true,
-		`"Effect":"Deny","Principal":"*","Action":"s3:DeleteObject","Resource":"*"`:                                           false,
-		`"Effect":"Deny","Principal":{"AWS":"other"},"Action":"s3:*","Resource":"*"`:                                          false,
-		`"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":"*"`:                                                     false,
-		`"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"*","Condition":{"Bool":{"aws:SecureTransport":"false"}}`: false,
-	} {
-		if locks, err := policy.LocksOut(`{"Statement":[{` + statement + `}]}`); err != nil || locks != want {
-			t.Errorf("%s: %v, %v", statement, locks, err)
-		}
-	}
-	if locks, err := policy.LocksOut(""); err != nil || locks {
-		t.Errorf("no policy: %v, %v", locks, err)
-	}
-}

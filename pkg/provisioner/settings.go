@@ -14,6 +14,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/lock"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/policy"
 )
 
 // Settings stand over a bucket's class. The record keeps those that were accepted
@@ -35,6 +36,9 @@ type Configured struct {
 	// Effective is what it is to be: its class, the contract's defaults and the settings
 	// together.
 	Effective params.Bucket
+	// Accepted says that the contract's guard was asked, and allows the settings. What
+	// fails before that does not tell whether it does.
+	Accepted bool
 	// State is what it has; nil if it was not looked at.
 	State *bucket.State
 	// Use is what it holds, as far as its service tells; it is looked at with State.
@@ -80,9 +84,13 @@ func (p *Provisioner) Configure(ctx context.Context, id cosi.BucketID, s *journa
 		return out, noContract(id.Contract)
 	}
 	spec, err := specWith(terms, record, s)
+	if err == nil && s != nil && s.Parameters["policy"] != "" {
+		err = p.keepsOut(ctx, id, spec.PolicyFor(id.Bucket))
+	}
 	if err != nil {
 		return out, err
 	}
+	out.Accepted = true
 	if same := len(record.Effective.Differences(spec)) == 0 && sameSettings(record.Settings, s); !same || record.Leaving != nil {
 		if err := p.settle(ctx, record, spec, s); err != nil {
 			return out, err
@@ -106,6 +114,21 @@ func (p *Provisioner) Configure(ctx context.Context, id cosi.BucketID, s *journa
 		out.Use = use
 	}
 	return out, nil
+}
+
+// keepsOut refuses a policy that could lock the driver out of a bucket.
+func (p *Provisioner) keepsOut(ctx context.Context, id cosi.BucketID, document string) error {
+	own := []string{id.Contract}
+	if record, err := p.journal.Contract(ctx, id.ContractID); err == nil {
+		own = append(own, record.Issued.AccessKeyID)
+	} else if !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	locks, err := policy.LocksOut(document, own...)
+	if err == nil && locks {
+		err = notAccepted(fault.New(fault.InvalidArgument, "BucketSettings parameters: policy: a Deny in it may lock the driver out of the bucket; name the users that it is for, or list actions without those that read the bucket's configuration or change its policy (a Condition does not help)"))
+	}
+	return err
 }
 
 // settle brings a bucket to settings, or to none. Whose they were stays known until the

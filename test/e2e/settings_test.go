@@ -223,7 +223,7 @@ func bucketSettings(s *scenario) {
 	for policy, says := range map[string]string{
 		`{"Statement":[{"Effect":"Maybe"}]}`: "Invalid: BucketSettings parameters: policy",
 		toAll:                                "NotAllowed: contract " + t.contract + " does not allow it: guard.refusePublic",
-		`{"Statement":[{"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"*"}]}`: "it denies everyone the bucket's policy",
+		`{"Statement":[{"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"*"}]}`: "may lock the driver out",
 	} {
 		s.must(t.set("photos", "photos", ", policy: '"+policy+"', tags: {third: '3'}"))
 		start := time.Now()

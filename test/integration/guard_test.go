@@ -49,7 +49,7 @@ func TestGuardRefuses(t *testing.T) {
 	} {
 		expectCode(t, create(), codes.FailedPrecondition, "contract "+contract+" does not allow it",
 			"guard.parameters: a BucketClass may not give cors, websiteIndex", "guard.required: the BucketClass has to give tags",
-			"guard.refusePublic: acl makes the bucket public", "guard.maxBucketBytes: the class has to give a maxBytes of at most 1Gi", `guard.regions: "us-west-1" is not one of us-east-1`)
+			"guard.refusePublic: acl makes the bucket public", "guard.maxBucketBytes: the BucketClass has to give a maxBytes of at most 1Gi", `guard.regions: "us-west-1" is not one of us-east-1`)
 	}
 	if code := e.api(http.MethodGet, "/v1/contracts/"+contract, nil, nil); code != http.StatusNotFound {
 		t.Errorf("a refused class signed the contract (HTTP %d)", code)
