@@ -116,8 +116,8 @@ const (
 func New(c Config) (*Contracts, error) {
 	out := &Contracts{
 		Config: c, orders: map[string]order{}, named: map[string][]string{}, signed: map[string]config.Terms{}, looked: map[string]bool{},
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[work](firstWait, lastWait)),
 	}
+	out.queue = newQueue(out.isNew)
 	var failed error
 	client := func(v schema.GroupVersion, name, kind, verbs string, types ...runtime.Object) *kube.Client {
 		client, err := kube.NewClient(c.At, "", kube.Resource{Version: v, Name: name, Kind: kind, Verbs: verbs, Types: types}, c.Called)
@@ -230,14 +230,25 @@ func (c *Contracts) Again() {
 	c.settingsAgain()
 }
 
-// concerned has a Contract looked at, with the settings of its namespace: its terms may
-// be others.
+// concerned has a Contract looked at, with the settings of its buckets: its terms may be
+// others.
 func (c *Contracts) concerned(key string, after time.Duration) {
 	c.queue.AddAfter(work{contract: key}, after)
+	c.settingsConcerned(key, c.order(key), after)
+}
+
+func (c *Contracts) settingsConcerned(key string, o order, after time.Duration) {
 	namespace, _, _ := strings.Cut(key, "/")
-	for _, claim := range c.settings.claimsIn(namespace) {
+	for _, claim := range c.settings.claimsOf(namespace, o.id.Contract) {
 		c.settings.queue.AddAfter(claim, after)
 	}
+}
+
+// isNew reports whether a user waits for a piece of work: what was ordered is not what
+// was last told of. A class tells how far its contracts have come.
+func (c *Contracts) isNew(item work) bool {
+	obj := get[*v1alpha1.Contract](c.contracts, item.contract)
+	return obj == nil || obj.Generation != obj.Status.ObservedGeneration
 }
 
 // settle is the order of a Contract, with what concerns others: of two that come to
@@ -277,7 +288,13 @@ func (c *Contracts) reorder(key string) (concerned []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	concerned = []string{key}
-	if before, ok := c.orders[key]; ok {
+	before, ok := c.orders[key]
+	defer func() {
+		if ok && before.id != c.orders[key].id { // no one else knows of the buckets that it had
+			c.settingsConcerned(key, before, 0)
+		}
+	}()
+	if ok {
 		name := before.id.Contract
 		c.named[name] = slices.DeleteFunc(c.named[name], func(k string) bool { return k == key })
 		concerned = append(concerned, c.named[name]...)

@@ -2,6 +2,7 @@ package contracts
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -129,5 +130,37 @@ func TestOrdersFollow(t *testing.T) {
 	c.namespaceChanged("blue")
 	if _, ok := c.Terms(name); ok {
 		t.Error("a namespace that was made again has the contract of the one before")
+	}
+}
+
+// A change of a Contract has the settings of its buckets looked at, and of no others but
+// those that tell of no bucket; its end, too.
+func TestWhoseSettingsAreConcerned(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	t.Cleanup(c.settings.queue.ShutDown)
+	key := c.orderIn("blue", 0)
+	for claim, bucket := range map[string]string{"own": "main." + c.order(key).id.Contract + ".bucket", "other": "main.other.bucket", "none": ""} {
+		obj := &v1alpha1.BucketSettings{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: claim}, Spec: v1alpha1.BucketSettingsSpec{BucketClaimName: claim}}
+		obj.Status.Bucket = bucket
+		c.add(c.settings.informer, obj)
+	}
+	for _, when := range []string{"a change", "the end"} {
+		if when == "the end" {
+			if err := c.contracts.GetStore().Delete(get[*v1alpha1.Contract](c.contracts, key)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.contractChanged(key)
+		var claims []string
+		for c.settings.queue.Len() > 0 {
+			claim, _ := c.settings.queue.Get()
+			c.settings.queue.Done(claim)
+			claims = append(claims, claim)
+		}
+		slices.Sort(claims)
+		if !slices.Equal(claims, []string{"blue/none", "blue/own"}) {
+			t.Errorf("%s: looked at are %v", when, claims)
+		}
 	}
 }

@@ -53,8 +53,12 @@ type settings struct {
 	due    map[string]time.Time       // when the bucket of a claim is looked at again
 }
 
-// byClaim indexes BucketSettings by their claims.
-const byClaim = "claim"
+// Indexes of BucketSettings: by their claims, and by namespace and contract, as far as
+// their status names a bucket.
+const (
+	byClaim    = "claim"
+	byContract = "contract"
+)
 
 const (
 	lookSettings    = 15 * time.Minute // between two looks at what a bucket has
@@ -67,7 +71,7 @@ const (
 func (c *Contracts) openSettings() error {
 	s := &c.settings
 	s.due = map[string]time.Time{}
-	s.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstWait, lastWait))
+	s.queue = newQueue(s.isNew)
 	var err error
 	s.client, err = kube.NewClient(c.At, "", kube.Resource{
 		Version: v1alpha1.GroupVersion, Name: "bucketsettings", Kind: "BucketSettings object", Verbs: "list, watch and patch",
@@ -80,8 +84,8 @@ func (c *Contracts) openSettings() error {
 		return err
 	}
 	if err := s.informer.AddIndexers(cache.Indexers{
-		byClaim:              func(o any) ([]string, error) { return []string{claimOf(o)}, nil },
-		cache.NamespaceIndex: cache.MetaNamespaceIndexFunc,
+		byClaim:    func(o any) ([]string, error) { return []string{claimOf(o)}, nil },
+		byContract: func(o any) ([]string, error) { return []string{contractOf(o)}, nil },
 	}); err != nil {
 		return err
 	}
@@ -117,12 +121,34 @@ func claimOf(o any) string {
 	return ""
 }
 
-func (s *settings) claimsIn(namespace string) (claims []string) {
-	all, _ := s.informer.GetIndexer().ByIndex(cache.NamespaceIndex, namespace) // an index that is there is no fault
-	for _, o := range all {
-		claims = append(claims, claimOf(o))
+// contractOf is namespace/contract of the bucket that a BucketSettings tells of;
+// namespace/ if it tells of none.
+func contractOf(o any) string {
+	obj, ok := o.(*v1alpha1.BucketSettings)
+	if !ok {
+		return ""
+	}
+	id, _ := cosi.ParseBucketID(obj.Status.Bucket)
+	return obj.Namespace + "/" + id.Contract
+}
+
+// claimsOf are the claims in a namespace whose settings are for a contract's buckets, or
+// may be.
+func (s *settings) claimsOf(namespace, contract string) (claims []string) {
+	for _, of := range slices.Compact([]string{contract, ""}) {
+		all, _ := s.informer.GetIndexer().ByIndex(byContract, namespace+"/"+of) // an index that is there is no fault
+		for _, o := range all {
+			claims = append(claims, claimOf(o))
+		}
 	}
 	return claims
+}
+
+// isNew reports whether a user waits for a claim's settings: they are gone, or not what
+// was last told of.
+func (s *settings) isNew(claim string) bool {
+	all := s.of(claim)
+	return len(all) == 0 || slices.ContainsFunc(all, func(o *v1alpha1.BucketSettings) bool { return o.Generation != o.Status.ObservedGeneration })
 }
 
 // of are the BucketSettings of a claim, the one that counts first.

@@ -96,7 +96,7 @@ func TestWhichSettingsCount(t *testing.T) {
 		c.add(c.settings.informer, obj)
 	}
 	all := c.settings.of("blue/photos")
-	if len(all) != 2 || all[0].Name != "old" || len(c.settings.of("red/photos")) > 0 || len(c.settings.claimsIn("blue")) != 3 {
+	if len(all) != 2 || all[0].Name != "old" || len(c.settings.of("red/photos")) > 0 || len(c.settings.claimsOf("blue", "any")) != 3 {
 		t.Errorf("they are %v", all)
 	}
 }
