@@ -102,17 +102,22 @@ func TestNoSecretIsLeft(t *testing.T) {
 			k := &control{Contracts: c, provisioner: keyed{}, writer: alone{}}
 			obj := &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "media", UID: "1"}}
 			give := func(name string) error {
+				api.mu.Lock()
 				obj.Spec.KeySecretName, obj.Status = name, api.status
+				api.mu.Unlock()
 				return k.giveKey(t.Context(), obj, obj.Status.DeepCopy(), order{})
 			}
 			if err := give("own"); (err == nil) != (at == "") {
 				t.Errorf("it dies at %q: %v", dies, err)
 			}
+			api.mu.Lock()
 			at = "never" // another driver starts
+			api.mu.Unlock()
 			if err := give(want); err != nil {
 				t.Errorf("after it died at %q: %v", dies, err)
 			}
 			var left []string
+			server.Close() // which waits for what is under way
 			for name := range api.secrets {
 				left = append(left, name)
 			}
