@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -84,22 +86,22 @@ func (l *ledger) has(bucket, key, attribute string) bool {
 // count walks a bucket. The caller holds it alone.
 func (l *ledger) count(bucket string) (sum use, err error) {
 	walk := func(root string, size func(key string, info fs.FileInfo) use) error {
-		return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		return filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 			switch {
-			case errors.Is(err, fs.ErrNotExist) && path == root: // no old versions
+			case errors.Is(err, fs.ErrNotExist) && file == root: // no old versions
 				return nil
 			case err != nil:
 				return err
 			case d.IsDir() && d.Name() == posix.MetaTmpDir:
 				return fs.SkipDir
-			case path == root:
+			case file == root:
 				return nil
 			}
 			info, err := d.Info()
 			if err != nil {
 				return err
 			}
-			key, err := filepath.Rel(root, path)
+			key, err := filepath.Rel(root, file)
 			sum = sum.plus(size(key, info))
 			return err
 		})
@@ -107,11 +109,11 @@ func (l *ledger) count(bucket string) (sum use, err error) {
 	versions := filepath.Join(l.versions, bucket)
 	err = errors.Join(
 		walk(bucket, func(key string, info fs.FileInfo) use { return l.sizeOf(bucket, key, info) }),
-		walk(versions, func(path string, info fs.FileInfo) use {
+		walk(versions, func(key string, info fs.FileInfo) use {
 			if info.IsDir() {
 				return use{}
 			}
-			return l.sizeOf(filepath.Join(versions, filepath.Dir(path)), info.Name(), info)
+			return l.sizeOf(filepath.Join(versions, filepath.Dir(key)), info.Name(), info)
 		}))
 	return sum, err
 }
@@ -209,14 +211,28 @@ func (l *ledger) admitCopy(ctx context.Context, h *hold, input *s3response.CopyO
 		source.VersionId = &version
 	}
 	object, err := l.storage.HeadObject(ctx, source)
-	if err != nil {
+	if err != nil || l.onto(input, bucket, key, version) {
 		return nil //nolint:nilerr // the copy finds that out too, and says it as a copy does
 	}
-	if input.CopySourceIfMatch == nil && input.CopySourceIfUnmodifiedSince == nil { // which does not count beside it
+	// Beside an ETag, the time does not count.
+	if since := input.CopySourceIfUnmodifiedSince; cmp.Or(aws.ToString(input.CopySourceIfMatch), "*") == "*" && (since == nil || since.After(aws.ToTime(object.LastModified))) {
 		input.CopySourceIfMatch = backend.TrimEtag(object.ETag)
 	}
 	return l.admit(ctx, h, aws.ToInt64(object.ContentLength))
 }
+
+// onto reports whether a copy's source is what it would replace: the storage then changes
+// what is told of the object, and keeps no version of it.
+func (l *ledger) onto(input *s3response.CopyObjectInput, bucket, key, version string) bool {
+	if bucket != *input.Bucket || path.Clean("/"+key) != path.Clean("/"+*input.Key) {
+		return false
+	}
+	current, _ := l.attributes.RetrieveAttribute(nil, bucket, key, versionID)
+	return version == "" || version == string(current)
+}
+
+// versionID is the attribute by which the storage knows the version of an object.
+const versionID = "version-id"
 
 // admitUpload reserves room for the object that an upload's parts become.
 func (l *ledger) admitUpload(ctx context.Context, h *hold, input *s3.CompleteMultipartUploadInput) error {

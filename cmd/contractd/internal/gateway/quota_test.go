@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -115,6 +116,46 @@ func TestQuotaWithVersions(t *testing.T) {
 	want(t, putSize(t, c, b, "b", 0), "")
 	want(t, putSize(t, c, b, "b", 0), "")
 	holds(3, 1000)
+}
+
+// A copy of an object onto itself changes what is told of it and adds nothing, also where
+// versions are kept; that of an older version does. What a copy is admitted for is what
+// it copies, whatever conditions the client gives.
+func TestQuotaOfCopies(t *testing.T) {
+	c, b, holds := shared.bounded(t, store.Quota{MaxBytes: 1000})
+	onto := func(source string, more ...func(*s3.CopyObjectInput)) error {
+		in := &s3.CopyObjectInput{Bucket: &b, Key: aws.String("dir/a"), CopySource: aws.String(b + "/" + source), MetadataDirective: types.MetadataDirectiveReplace, Metadata: map[string]string{"n": "1"}}
+		for _, m := range more {
+			m(in)
+		}
+		_, err := c.CopyObject(t.Context(), in)
+		return err
+	}
+	want(t, putSize(t, c, b, "dir/a", 500), "")
+	want(t, onto("dir/a"), "")
+	setVersioning(t, c, b, types.BucketVersioningStatusEnabled)
+	want(t, putSize(t, c, b, "dir/a", 400), "")
+	holds(2, 900)
+	want(t, onto("dir/a"), "")
+	want(t, onto("dir//a"), "")
+	versions, err := c.ListObjectVersions(t.Context(), &s3.ListObjectVersionsInput{Bucket: &b})
+	want(t, err, "")
+	for _, v := range versions.Versions {
+		says := overQuota
+		if aws.ToBool(v.IsLatest) {
+			says = ""
+		}
+		want(t, onto("dir/a?versionId="+aws.ToString(v.VersionId)), says)
+	}
+	holds(2, 900)
+	tomorrow, before := time.Now().Add(24*time.Hour), time.Now().Add(-24*time.Hour)
+	want(t, putSize(t, c, b, "b", 60), "")
+	want(t, onto("b", func(in *s3.CopyObjectInput) { in.CopySourceIfUnmodifiedSince = &tomorrow }), overQuota)
+	want(t, onto("b", func(in *s3.CopyObjectInput) { in.CopySourceIfMatch = aws.String("*") }), overQuota)
+	want(t, putSize(t, c, b, "b", 10), "")
+	want(t, onto("b", func(in *s3.CopyObjectInput) { in.CopySourceIfUnmodifiedSince = &before }), "PreconditionFailed")
+	want(t, onto("none"), "NoSuchVersion")
+	holds(4, 970)
 }
 
 // A bucket is counted when it gets its quota, and what it holds beyond that stays.
