@@ -344,9 +344,12 @@ func (c *Contracts) namespaceChanged(name string) {
 	c.reorderAll(func(o *v1alpha1.Contract) bool { return o.Namespace == name }, func(key string) { c.concerned(key, 0) })
 }
 
-// reorderAll makes orders again, and tells of those that come to something else.
+// reorderAll makes orders again, and tells of those that come to something else, always
+// in one order: of two changes one after the other, each Contract has its first turn.
 func (c *Contracts) reorderAll(concerns func(*v1alpha1.Contract) bool, changed func(key string)) {
-	for _, obj := range each[*v1alpha1.Contract](c.contracts) {
+	all := each[*v1alpha1.Contract](c.contracts)
+	slices.SortFunc(all, func(a, b *v1alpha1.Contract) int { return strings.Compare(keyOf(a), keyOf(b)) })
+	for _, obj := range all {
 		if !concerns(obj) {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/container-object-storage-interface/client/apis/objectstorage/v1alpha1"
 
 	api "github.com/contract-cosi/contract-cosi-driver/pkg/apis/v1alpha1"
@@ -421,10 +422,14 @@ func thousandOrders(s *scenario) {
 	}
 	inSync := func(n int) func() error {
 		return func() error {
-			text, err := s.kubectl(s.ctx, "", "get", "contractclass", o.class, "-o", "jsonpath={.status.inSync}/{.metadata.generation}={.status.observedGeneration}")
-			var in, generation, observed int
-			if _, scanErr := fmt.Sscanf(text, "%d/%d=%d", &in, &generation, &observed); err != nil || scanErr != nil || in < n || generation != observed {
-				return fmt.Errorf("%s, not %d, %w", text, n, err)
+			class, err := s.dynamic.Resource(api.GroupVersion.WithResource("contractclasses")).Get(s.ctx, o.class, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			in, _, _ := unstructured.NestedInt64(class.Object, "status", "inSync")
+			observed, _, _ := unstructured.NestedInt64(class.Object, "status", "observedGeneration")
+			if in < int64(n) || observed != class.GetGeneration() {
+				return fmt.Errorf("%d, not %d, at generation %d", in, n, observed)
 			}
 			return nil
 		}
@@ -471,10 +476,28 @@ func thousandOrders(s *scenario) {
 	s.untilSigned(changed, quotaIs(7))
 	s.note("one change arrives in %.1f s", time.Since(start).Seconds())
 
+	const pace = 50 // the default of objects.changesPerSecond
+	changes := func() float64 {
+		n, err := s.metric("contract_cosi_backend_calls_total", `operation="PutContract"`)
+		s.must(err)
+		return n
+	}
+	had := changes()
 	start = time.Now()
 	_, err = s.kubectl(s.ctx, "", "patch", "contractclass", o.class, "--type=merge", "-p", `{"spec":{"quota":{"maxBuckets":12}}}`)
 	s.must(err)
-	s.until("changed", inSync(many))
+	progress := map[string]bool{}
+	s.until("changed", func() error {
+		if n, most := changes()-had, pace*(time.Since(start).Seconds()+1); n > most {
+			s.Fatalf("%v contracts are changed within %s, at %d a second", n, time.Since(start), pace)
+		}
+		err := inSync(many)()
+		progress[fmt.Sprint(err)] = true
+		return err
+	})
+	if len(progress) < 3 { // what was, what is, and at least one in between
+		s.Errorf("the class told of its progress: %v", progress)
+	}
 	s.note("a change of the class arrives at all in %.0f s", time.Since(start).Seconds())
 
 	start = time.Now()

@@ -53,7 +53,7 @@ func runAll(m *testing.M, kube, bin string) (code int, err error) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, limit+*renewFor)
+	ctx, cancel := context.WithTimeout(ctx, limit+*renewFor+time.Duration(*figures)*2*time.Second)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "e2e") // a socket's path has to be short
 	if err != nil {

@@ -48,8 +48,8 @@ var scenarios = []scenarioOf{
 	{"a contract's own key", ownKey},
 	{"who may do what", whoMay},
 	{"types that are missing", missingTypes},
-	{"a random walk", randomWalk},
 	{"1000 contracts ordered", thousandOrders},
+	{"contracts and settings with nothing to do", manySettings},
 	{"delete the access first", accessFirst},
 	{"delete the claim first", claimFirst},
 	{"delete both together", together},
@@ -70,15 +70,12 @@ var scenarios = []scenarioOf{
 	{"sidecar killed -9 in flight", sidecarKilled},
 	{"contractd down and back in flight", contractdDown},
 	{"bad class parameters", badParameters},
+	{"a random walk", randomWalk},
 	{"API server restarted in flight", apiServerRestarted},
 }
 
 func TestScenarios(t *testing.T) {
-	run := scenarios
-	if *figures > 0 {
-		run = append(slices.Clone(scenarios), scenarioOf{"contracts and settings, measured", manySettings})
-	}
-	for _, sc := range run {
+	for _, sc := range scenarios {
 		if shared.ctx.Err() != nil {
 			return
 		}
