@@ -106,7 +106,7 @@ func (w *walked) sign() {
 
 func (w *walked) withdraw() {
 	w.Helper()
-	_, err := w.kubectl(w.ctx, "", "-n", w.namespace, "delete", "contract", "media", "--wait=false")
+	_, err := w.kubectl(w.ctx, "", "-n", w.namespace, "delete", "contract", "media", "--wait=false", "--ignore-not-found")
 	w.must(err)
 }
 
@@ -176,9 +176,8 @@ func (w *walked) step(random *rand.Rand) string {
 		w.must(w.restartAPIServer())
 		return "kill the API server"
 	}
-	if w.leaves = len(w.claims) > 0; w.leaves { // or it would be gone when it is next looked for
-		w.withdraw()
-	}
+	w.withdraw()
+	w.leaves = true
 	return "delete the Contract"
 }
 
