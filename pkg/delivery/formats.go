@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -162,8 +163,8 @@ func (f format) render(key secret.KeyPair) (map[string][]byte, error) {
 		}, nil
 	}
 	at, err := url.Parse(e.URL)
-	if err != nil {
-		return nil, fmt.Errorf("the endpoint is no URL")
+	if err != nil || at.Host == "" {
+		return nil, errors.New("the endpoint is no URL with a host")
 	}
 	style, host := "virtual", "%(bucket)s."+at.Host
 	if e.PathStyle {
