@@ -53,8 +53,8 @@ type Config struct {
 	Objects *Objects `yaml:"objects,omitempty"`
 	// Tracing, when given, is where traces of calls go.
 	Tracing *Tracing `yaml:"tracing,omitempty"`
-	// ApplicationSecrets, when given, lets the driver write keys that are renewed into
-	// the Secrets of applications, which keyRotation needs. It goes with a journal in
+	// ApplicationSecrets, when given, lets the driver write keys into the Secrets of
+	// applications, which keyRotation and secretFormat need. It goes with a journal in
 	// Secrets.
 	ApplicationSecrets *ApplicationSecrets `yaml:"applicationSecrets,omitempty"`
 }

@@ -1,10 +1,13 @@
 // Package delivery writes the keys that are renewed into the Secrets that applications
-// read, which COSI's sidecars have written first.
+// read, which COSI's sidecars have written first. Beside each it keeps those that a class
+// asks for with secretFormat, which are the driver's own: the sidecar's name, a dash and
+// the format.
 //
 // An access is found by its BucketAccess's UID, with which the name of its account
 // ends. Of a Secret nothing but the key is changed, and only if the Secret was written
 // for that access: in v1alpha1 it has the sidecar's finalizer and names the access in
-// its BucketInfo, in v1alpha2 the BucketAccess owns it. What is written replaces what
+// its BucketInfo, in v1alpha2 the BucketAccess owns it. One in a format has the driver's
+// type, which no one can change later, and the BucketAccess owns it. What is written replaces what
 // was read, by its resourceVersion, so an edit in between is never overwritten unseen.
 //
 // Nothing is watched, and of what was read only the names of BucketAccesses are kept:
@@ -25,8 +28,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube/objects"
@@ -47,6 +52,8 @@ type Config struct {
 	At *rest.Config
 	// Namespaces are where; none is everywhere.
 	Namespaces []string
+	// CA returns the CAs of a backend's endpoints as PEM, nil if they are the system's.
+	CA func(backend string) ([]byte, error)
 	// Called is told of every call at the API server.
 	Called func(call string, err error)
 }
@@ -55,6 +62,7 @@ type Config struct {
 type Secrets struct {
 	Config
 	secrets *kube.Client
+	queue   workqueue.TypedRateLimitingInterface[cosi.AccountID] // the zero id is all of them
 
 	mu       sync.Mutex // also held while BucketAccesses are listed
 	accesses *kube.Client
@@ -68,7 +76,7 @@ func New(c Config) (*Secrets, error) {
 	secrets, err := kube.NewClient(c.At, "", kube.Resource{
 		Version: corev1.SchemeGroupVersion, Name: "secrets", Kind: "Secret", Verbs: "get, create, update and delete", Types: []runtime.Object{&corev1.Secret{}},
 	}, c.Called)
-	return &Secrets{Config: c, secrets: secrets}, err
+	return &Secrets{Config: c, secrets: secrets, queue: newQueue()}, err
 }
 
 // Deliver implements provisioner.Deliverer.
@@ -81,9 +89,19 @@ func (s *Secrets) Deliver(ctx context.Context, d provisioner.Delivery) (written 
 	if err != nil {
 		return false, err
 	}
+	formatted, err := s.formatted(targets, d)
+	if err != nil {
+		return false, err
+	}
+	if targets = append(targets, formatted...); d.First {
+		targets, d.Repair = formatted, true
+	}
 	for _, t := range targets {
 		wrote, one := s.put(ctx, access, version, t, d)
 		written = written || wrote
+		if fault.Is(one, fault.FailedPrecondition) { // the access is on its way out
+			return written, one
+		}
 		if err == nil || unknown(one) {
 			err = one
 		}
@@ -104,9 +122,18 @@ func unknown(err error) bool {
 // uid is how the names of accounts end.
 var uid = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// find reads the BucketAccess of an account as it is now.
+// find reads the BucketAccess of an account as it is now, if it is not being deleted.
 func (s *Secrets) find(ctx context.Context, d provisioner.Delivery) (*objects.BucketAccess, string, error) {
-	id := types.UID(uid.FindString(d.Access.Account))
+	access, version, err := s.locate(ctx, d.Access)
+	if err == nil && access.DeletionTimestamp != nil {
+		err = fault.New(fault.FailedPrecondition, "BucketAccess %s/%s is being deleted", access.Namespace, access.Name)
+	}
+	return access, version, err
+}
+
+// locate reads it in any case.
+func (s *Secrets) locate(ctx context.Context, of cosi.AccountID) (*objects.BucketAccess, string, error) {
+	id := types.UID(uid.FindString(of.Account))
 	if id == "" {
 		return nil, "", fault.New(fault.FailedPrecondition, "it was not granted to a BucketAccess, so it has no Secret")
 	}
@@ -132,9 +159,7 @@ func (s *Secrets) find(ctx context.Context, d provisioner.Delivery) (*objects.Bu
 		return nil, "", fault.As(fault.FailedPrecondition, err)
 	case err != nil:
 		return nil, "", err
-	case access.DeletionTimestamp != nil:
-		return nil, "", fault.New(fault.FailedPrecondition, "BucketAccess %s is being deleted", name)
-	case access.Status.AccountID != "" && access.Status.AccountID != d.Access.String():
+	case access.Status.AccountID != "" && access.Status.AccountID != of.String():
 		return nil, "", fault.New(fault.Conflict, "BucketAccess %s has another account, %s", name, fault.Said(access.Status.AccountID))
 	}
 	return access, version, nil
@@ -157,7 +182,7 @@ func (s *Secrets) lookUp(ctx context.Context, id types.UID, gone bool) (types.Na
 	}
 	switch {
 	case !known && !gone && len(s.Namespaces) > 0:
-		return name, nil, "", fault.New(fault.PermissionDenied, "in the namespaces of applicationSecrets there is no BucketAccess with the UID %s; add its namespace, or use a class without keyRotation", id)
+		return name, nil, "", fault.New(fault.PermissionDenied, "in the namespaces of applicationSecrets there is no BucketAccess with the UID %s; add its namespace, or use a class without keyRotation and secretFormat", id)
 	case !known:
 		return name, nil, "", fault.New(fault.FailedPrecondition, "there is no BucketAccess with the UID %s", id)
 	}
@@ -225,27 +250,27 @@ func (s *Secrets) put(ctx context.Context, access *objects.BucketAccess, version
 		err := s.secrets.Do(ctx, "get", have, at)
 		if fault.Is(err, fault.NotFound) {
 			if !d.Repair {
-				return false, fault.New(fault.NotFound, "Secret %s is missing", name)
+				return false, fault.New(fault.NotFound, "Secret %s is missing; restore it, or let drift repair re-create it", name)
 			}
 			return s.create(ctx, access, version, t, d)
 		}
 		if err != nil {
 			return false, err
 		}
-		held, owned := t.form.read(have, access)
+		held, whole := t.form.read(have, d.Key)
 		switch {
-		case !owned:
-			return false, fault.New(fault.Conflict, "Secret %s was not written for this BucketAccess", name)
+		case !t.form.owns(access, have):
+			return false, fault.New(fault.Conflict, "Secret %s was not written for this BucketAccess; delete it, or give it another name", name)
 		case have.DeletionTimestamp != nil:
 			return false, fault.New(fault.Conflict, "Secret %s is being deleted, but its BucketAccess is not; remove the Secret's finalizers, and drift repair re-creates it", name)
-		case held == d.Key:
+		case whole:
 			return false, nil
-		case !d.Repair && (d.Replaces == "" || held.AccessKeyID != d.Replaces):
+		case !d.Repair && (d.Replaces == "" || held != d.Replaces):
 			return false, fault.New(fault.Mismatch, "Secret %s holds another key than the driver gave it; restore that, or let drift repair it", name)
 		}
 		now := have.DeepCopy()
 		if err := t.form.write(now, access, t.bucket, d.Key); err != nil {
-			return false, fault.Wrap(fault.Internal, err, "Secret %s cannot be written", name)
+			return false, unwritable(name, err)
 		}
 		err = s.secrets.Do(ctx, "update", nil, func(r *rest.Request) *rest.Request { return at(r).Body(now) })
 		if fault.Is(err, fault.Mismatch) && try < tries {
@@ -257,19 +282,23 @@ func (s *Secrets) put(ctx context.Context, access *objects.BucketAccess, version
 		if err != nil {
 			return false, err
 		}
-		audit(ctx, "Secret updated", d, name)
+		audit(ctx, "Secret updated", d.Access, name, d.Key.AccessKeyID)
 		return true, nil
 	}
 }
 
-// create re-creates a Secret as the sidecar has created it. Should its access be
+func unwritable(name string, err error) error {
+	return fault.Wrap(fault.Internal, err, "Secret %s cannot be written: %s", name, err)
+}
+
+// create re-creates a Secret as the sidecar has created it, or creates one in a format. Should its access be
 // deleted meanwhile, it takes it away again.
 func (s *Secrets) create(ctx context.Context, access *objects.BucketAccess, version string, t target, d provisioner.Delivery) (written bool, err error) {
 	name := access.Namespace + "/" + t.secret
 	now := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: access.Namespace, Name: t.secret}, Type: corev1.SecretTypeOpaque}
 	t.form.own(now, access, version)
 	if err := t.form.write(now, access, t.bucket, d.Key); err != nil {
-		return false, fault.Wrap(fault.Internal, err, "Secret %s cannot be written", name)
+		return false, unwritable(name, err)
 	}
 	made := &corev1.Secret{}
 	err = s.secrets.Do(ctx, "create", made, func(r *rest.Request) *rest.Request { return r.Namespace(access.Namespace).Body(now) })
@@ -279,7 +308,11 @@ func (s *Secrets) create(ctx context.Context, access *objects.BucketAccess, vers
 		}
 		return false, err
 	}
-	audit(ctx, "Secret re-created", d, name)
+	event := "Secret re-created"
+	if d.First {
+		event = "Secret created"
+	}
+	audit(ctx, event, d.Access, name, d.Key.AccessKeyID)
 	_, _, err = s.find(ctx, d)
 	if !fault.Is(err, fault.FailedPrecondition) {
 		return true, nil
@@ -299,9 +332,9 @@ func (s *Secrets) create(ctx context.Context, access *objects.BucketAccess, vers
 }
 
 // audit writes the line of the log that each change of a Secret has.
-func audit(ctx context.Context, event string, d provisioner.Delivery, name string) {
-	klog.LoggerWithName(klog.FromContext(ctx), "audit").Info(event, "contract", d.Access.ContractID.String(), "access", fault.Said(d.Access.Account),
-		"keys", []string{fault.Said(d.Key.AccessKeyID)}, "secret", name)
+func audit(ctx context.Context, event string, access cosi.AccountID, name, key string) {
+	klog.LoggerWithName(klog.FromContext(ctx), "audit").Info(event, "contract", access.ContractID.String(), "access", fault.Said(access.Account),
+		"keys", []string{fault.Said(key)}, "secret", name)
 }
 
 // target is a Secret of an access.
@@ -346,11 +379,13 @@ func targetsOf(access *objects.BucketAccess, buckets []provisioner.Bucket) ([]ta
 	return out, nil
 }
 
-// form is how a version's sidecar writes Secrets.
+// form is how a version's sidecar, or a format, writes Secrets.
 type form interface {
-	// read returns the key that a Secret holds, and whether it was written for an
-	// access.
-	read(s *corev1.Secret, access *objects.BucketAccess) (held secret.KeyPair, owned bool)
+	// read returns the id of the key that a Secret holds, and whether it holds key and
+	// all that belongs beside it.
+	read(s *corev1.Secret, key secret.KeyPair) (held string, whole bool)
+	// owns reports whether a Secret was written for an access.
+	owns(access *objects.BucketAccess, s *corev1.Secret) bool
 	// write puts a key in, and what belongs beside it where that is missing.
 	write(s *corev1.Secret, access *objects.BucketAccess, bucket provisioner.Bucket, key secret.KeyPair) error
 	// own marks a new Secret as the access's.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"maps"
 	"net/http"
@@ -201,14 +202,38 @@ func (a *api) held() string {
 
 func (a *api) open(t *testing.T, namespaces ...string) (*delivery.Secrets, context.Context, *bytes.Buffer) {
 	t.Helper()
-	server := httptest.NewServer(a)
-	t.Cleanup(server.Close)
-	s, err := delivery.New(delivery.Config{At: &rest.Config{Host: server.URL}, Namespaces: namespaces, Called: func(string, error) {}})
+	s := a.client(t, namespaces...)
+	log := &bytes.Buffer{}
+	return s, klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log)))), log
+}
+
+// certificate is what a backend's CA file has, beside what no one else may see.
+var certificate = &pem.Block{Type: "CERTIFICATE", Bytes: []byte("one")}
+
+// client calls the API server without a network.
+func (a *api) client(t *testing.T, namespaces ...string) *delivery.Secrets {
+	t.Helper()
+	ca := append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("secret-of-ca")}), pem.EncodeToMemory(certificate)...)
+	s, err := delivery.New(delivery.Config{At: &rest.Config{Host: "http://api.example", Transport: a}, Namespaces: namespaces, Called: func(string, error) {}, CA: func(backend string) ([]byte, error) {
+		if backend != "main" {
+			t.Errorf("the CA of backend %s was asked for", backend)
+		}
+		return ca, nil
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := &bytes.Buffer{}
-	return s, klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log)))), log
+	return s
+}
+
+// RoundTrip implements http.RoundTripper.
+func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	if r.Body == nil {
+		r.Body = http.NoBody
+	}
+	a.ServeHTTP(w, r)
+	return w.Result(), nil
 }
 
 func request(key, replaces string, repair bool) provisioner.Delivery {

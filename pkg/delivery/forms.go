@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,14 +49,20 @@ func (f fields) set(name string, v any) error {
 	return err
 }
 
-func (bucketInfo) read(s *corev1.Secret, access *objects.BucketAccess) (held secret.KeyPair, owned bool) {
+func infoOf(s *corev1.Secret) fields {
 	var info fields
-	if json.Unmarshal(s.Data[entry], &info) != nil || !slices.Contains(s.Finalizers, finalizerV1alpha1) {
-		return held, false
-	}
-	pair := info.object("spec").object("secretS3")
-	held = secret.KeyPair{AccessKeyID: pair.text("accessKeyID"), SecretAccessKey: secret.New(pair.text("accessSecretKey"))}
-	return held, info.object("metadata").text("name") == infoName(access)
+	_ = json.Unmarshal(s.Data[entry], &info) // what is no JSON is not what was written
+	return info
+}
+
+func (bucketInfo) read(s *corev1.Secret, key secret.KeyPair) (held string, whole bool) {
+	pair := infoOf(s).object("spec").object("secretS3")
+	held = pair.text("accessKeyID")
+	return held, held == key.AccessKeyID && pair.text("accessSecretKey") == key.SecretAccessKey.Reveal()
+}
+
+func (bucketInfo) owns(access *objects.BucketAccess, s *corev1.Secret) bool {
+	return slices.Contains(s.Finalizers, finalizerV1alpha1) && infoOf(s).object("metadata").text("name") == infoName(access)
 }
 
 func infoName(access *objects.BucketAccess) string { return "bc-" + string(access.UID) }
@@ -112,15 +119,23 @@ var keyEntries = []struct{ id, secret string }{
 	{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"},
 }
 
-func (entries) read(s *corev1.Secret, access *objects.BucketAccess) (held secret.KeyPair, owned bool) {
+func (entries) read(s *corev1.Secret, key secret.KeyPair) (held string, whole bool) {
 	for _, e := range keyEntries {
 		if id, is := s.Data[e.id]; is {
-			held = secret.KeyPair{AccessKeyID: string(id), SecretAccessKey: secret.New(string(s.Data[e.secret]))}
-			break
+			return string(id), string(id) == key.AccessKeyID && string(s.Data[e.secret]) == key.SecretAccessKey.Reveal()
 		}
 	}
+	return "", false
+}
+
+func (entries) owns(access *objects.BucketAccess, s *corev1.Secret) bool {
+	return !strings.HasPrefix(string(s.Type), typed) && owned(access, s)
+}
+
+// owned reports whether an access is the controller of a Secret.
+func owned(access *objects.BucketAccess, s *corev1.Secret) bool {
 	owner := metav1.GetControllerOf(s)
-	return held, owner != nil && owner.UID == access.UID
+	return owner != nil && owner.UID == access.UID
 }
 
 func (entries) write(s *corev1.Secret, _ *objects.BucketAccess, bucket provisioner.Bucket, key secret.KeyPair) error {
@@ -152,8 +167,12 @@ func (entries) write(s *corev1.Secret, _ *objects.BucketAccess, bucket provision
 }
 
 func (entries) own(s *corev1.Secret, access *objects.BucketAccess, version string) {
-	controller := true
 	s.Finalizers = []string{finalizerV1alpha2}
+	setOwner(s, access, version)
+}
+
+func setOwner(s *corev1.Secret, access *objects.BucketAccess, version string) {
+	controller := true
 	s.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: objects.Group + "/" + version, Kind: "BucketAccess", Name: access.Name, UID: access.UID, Controller: &controller,
 	}}

@@ -22,6 +22,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contracts"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/delivery"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/drift"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/events"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
@@ -93,7 +94,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		return err
 	}
 	defer endTraces() // when the journal is free: a collector that hangs holds up no other driver
-	in, err := open(ctx, c, current, m, dir, overdue(teller, o.Versions), due.wake)
+	in, err := open(ctx, c, current, m, dir, undelivered(teller, o.Versions), due.wake)
 	if err != nil {
 		return err
 	}
@@ -160,6 +161,9 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	})
 	if current.ordered != nil {
 		beside.Go(func() { current.ordered.Run(ctx, p, in.journal) })
+	}
+	if in.deliverer != nil {
+		beside.Go(func() { in.deliverer.Run(ctx, p, c.Driver.CallTimeout) })
 	}
 	if o.ConfigFile != "" {
 		check := func(c *config.Config) error { return checkTerms(c, p) }
@@ -256,12 +260,13 @@ type inside struct {
 	journal     *writable
 	records     *journal.Journal
 	provisioner *provisioner.Provisioner
+	deliverer   *delivery.Secrets // nil if it may not
 }
 
-// open puts it together, for a process whose socket is in dir. overdue hears why keys
-// cannot be replaced. taken is called
+// open puts it together, for a process whose socket is in dir. undelivered hears why keys
+// cannot be replaced or written. taken is called
 // whenever the process has got the right to change things from another.
-func open(ctx context.Context, c *config.Config, current *live, m *metrics.Metrics, dir string, overdue func(cosi.AccountID, cosi.BucketID, error), taken func()) (*inside, error) {
+func open(ctx context.Context, c *config.Config, current *live, m *metrics.Metrics, dir string, undelivered func(string, cosi.AccountID, cosi.BucketID, error), taken func()) (*inside, error) {
 	in, complete := &inside{}, make(chan struct{})
 	backends, err := newBackends(ctx, c, m, func(ctx context.Context) ([]string, error) {
 		have, err := in.records.Identities(ctx)
@@ -270,13 +275,19 @@ func open(ctx context.Context, c *config.Config, current *live, m *metrics.Metri
 	if err != nil {
 		return nil, err
 	}
-	deliverer, err := newDeliverer(c, m)
-	if err != nil {
+	var deliverer provisioner.Deliverer
+	if in.deliverer, err = newDeliverer(c, m); err != nil {
 		return nil, err
+	}
+	if in.deliverer != nil {
+		deliverer = in.deliverer
 	}
 	in.journal, err = openWritable(ctx, c, m, dir, func() {
 		<-complete
 		in.provisioner.TakenOver()
+		if in.deliverer != nil {
+			in.deliverer.All()
+		}
 		if current.ordered != nil {
 			current.ordered.Again()
 		}
@@ -297,7 +308,7 @@ func open(ctx context.Context, c *config.Config, current *live, m *metrics.Metri
 	}
 	in.records = journal.New(in.journal)
 	in.provisioner = provisioner.New(provisioner.Config{
-		Backends: backends, Terms: current.terms, Journal: in.records, Writer: in.journal, Claims: claims, Deliverer: deliverer, Overdue: overdue, Recorder: m,
+		Backends: backends, Terms: current.terms, Journal: in.records, Writer: in.journal, Claims: claims, Deliverer: deliverer, Undelivered: undelivered, Recorder: m,
 	})
 	close(complete)
 	if current.ordered != nil {

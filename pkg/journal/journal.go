@@ -210,6 +210,8 @@ type Grant struct {
 	// long the one before stays valid then.
 	KeyRotation time.Duration `json:"keyRotation,omitempty"`
 	KeyGrace    time.Duration `json:"keyGrace,omitempty"`
+	// SecretFormat are the forms of the key that the driver writes; sorted.
+	SecretFormat []string `json:"secretFormat,omitempty"`
 }
 
 // Rotation is how far a key's replacement has come.
@@ -244,8 +246,16 @@ type Account struct {
 	// none: Intent as long as the service may have the key, and Done after that. An
 	// access that is cut is given no key.
 	Cut Phase
+	// Formatted is the access key id that was last written in the forms of
+	// SecretFormat; "" if there are none, or not yet.
+	Formatted string
 
 	version uint64 // the stored entry's; 0 if there is none
+}
+
+// Unformatted reports whether the forms of SecretFormat do not have the access's key yet.
+func (a *Account) Unformatted() bool {
+	return len(a.Effective.SecretFormat) > 0 && a.Phase == Done && a.Cut == "" && a.Formatted != a.Issued.AccessKeyID
 }
 
 // KeyIssuedAt is when the key was issued, or asked for if that was not kept.
@@ -401,6 +411,25 @@ func (j *Journal) Settled(ctx context.Context) (map[string][]cosi.BucketID, erro
 	return out, nil
 }
 
+// Unformatted are the accesses whose forms do not have their key yet; see
+// [Account.Unformatted]. It costs what [Journal.Settled] does.
+func (j *Journal) Unformatted(ctx context.Context) ([]cosi.AccountID, error) {
+	index, err := j.store.Index(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []cosi.AccountID
+	index.each(func(e Entry) {
+		if e.Key.Kind != Accounts || !bytes.Contains(e.Value, []byte(`"secretFormat"`)) {
+			return
+		}
+		if a, err := accountOf(e); err == nil && a.Unformatted() {
+			out = append(out, a.ID)
+		}
+	})
+	return out, nil
+}
+
 // Walk returns the places of up to limit records that come after a place, of
 // which the zero Place is the first. None means that the walk has ended. What is
 // written or deleted during a walk may or may not be part of it.
@@ -459,7 +488,7 @@ func (j *Journal) SaveAccount(ctx context.Context, a *Account) error {
 	if !reflect.DeepEqual(a.Requested, a.Effective) {
 		asked = &a.Requested
 	}
-	v := storedAccount{Phase: a.Phase, Grant: a.Effective, Asked: asked, Proposed: stored(a.Proposed), Issued: stored(a.Issued), CreatedAt: a.CreatedAt, IssuedAt: a.IssuedAt, Since: a.Since}
+	v := storedAccount{Phase: a.Phase, Grant: a.Effective, Asked: asked, Proposed: stored(a.Proposed), Issued: stored(a.Issued), CreatedAt: a.CreatedAt, IssuedAt: a.IssuedAt, Since: a.Since, Formatted: a.Formatted}
 	if r := a.Rotation; r != nil {
 		v.Rotation = &storedRotation{r.Phase, stored(r.Proposed), r.Old, r.Grace, r.HandedOut, r.Since}
 	}
@@ -545,7 +574,7 @@ func accountOf(e Entry) (*Account, error) {
 	if v.Cut != nil {
 		cut, v.Grant.KeyLife = v.Cut.Phase, v.Cut.KeyLife
 	}
-	a := &Account{ID: id, Requested: *v.Asked, Effective: v.Grant, CreatedAt: v.CreatedAt, Cut: cut, version: e.Version,
+	a := &Account{ID: id, Requested: *v.Asked, Effective: v.Grant, CreatedAt: v.CreatedAt, Cut: cut, Formatted: v.Formatted, version: e.Version,
 		KeyState: KeyState{Phase: v.Phase, Proposed: v.Proposed.pair(), Issued: v.Issued.pair(), IssuedAt: v.IssuedAt, Since: v.Since}}
 	if r := v.Rotation; r != nil {
 		a.Rotation = &Rotation{r.Phase, r.Proposed.pair(), r.Old, r.Grace, r.HandedOut, r.Since}
@@ -575,6 +604,7 @@ type (
 		Since     time.Time       `json:"since,omitzero"`
 		Rotation  *storedRotation `json:"rotation,omitempty"`
 		Cut       *storedCut      `json:"cut,omitempty"`
+		Formatted string          `json:"formatted,omitempty"`
 	}
 	// storedCut holds the key's life, in whose place the grant has one that is over:
 	// a driver that knows of no cut gives no other key for one that has ended.

@@ -121,7 +121,18 @@ type Access struct {
 	KeyRotation time.Duration
 	// KeyGrace is how long the key before stays valid after that.
 	KeyGrace time.Duration
+	// SecretFormat are the forms of the key that applications read beside COSI's own,
+	// sorted.
+	SecretFormat []string
 }
+
+// What SecretFormat can have.
+const (
+	// EnvFormat is variables for the environment.
+	EnvFormat = "env"
+	// FileFormat is files for clients of S3.
+	FileFormat = "file"
+)
 
 // ActionsIn are those of the class's actions that modes allow.
 func (a Access) ActionsIn(mode cosi.AccessMode, metadata cosi.Metadata) []string {

@@ -328,6 +328,14 @@ func accessRows() []row[Access] {
 			func(a *Access, v string) (err error) { a.KeyGrace, err = ParseLife(v); return err },
 		},
 		{
+			Parameter{Name: "secretFormat", Class: BucketAccessClass, TestedOn: onVersitygw, Type: "comma-separated `env`, `file`", Default: "none",
+				Text: "forms in which applications read the key: beside the Secret of the BucketAccess, say `photos`, the driver keeps `photos-env` with variables for `envFrom`, or `photos-file` with files for AWS tools, rclone and s3cmd. It needs `applicationSecrets` in the driver's configuration",
+				Check: Check{List: true, MaxItems: 2, Rules: []Rule{
+					{Pattern: EnvFormat + "|" + FileFormat, Fault: "is not one of " + EnvFormat + ", " + FileFormat},
+				}}},
+			func(a *Access, v string) error { a.SecretFormat = set(v); return nil },
+		},
+		{
 			Parameter{Name: "sourceIP", Class: BucketAccessClass, TestedOn: onVersitygw, Type: "comma-separated addresses or CIDR blocks", Default: "anywhere",
 				Text: "where requests with the key may come from",
 				Check: Check{List: true, MaxItems: maxSourceIPs, Rules: []Rule{

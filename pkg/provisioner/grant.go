@@ -107,6 +107,9 @@ func (p *Provisioner) GrantAccess(ctx context.Context, req GrantRequest) (Access
 			return Access{}, fault.In(err, "access %s", id)
 		}
 	}
+	if p.unformatted(record) {
+		p.deliverer.Soon(id)
+	}
 	if req.Delivers {
 		if err := slot.Deliver(ctx); err != nil { // the old key lives longer
 			klog.FromContext(ctx).V(2).Info("The delivery of a rotated key was not recorded", "account", id, "err", err)
@@ -258,7 +261,7 @@ func (p *Provisioner) checkGrant(req GrantRequest, parameters map[string]string)
 	if len(req.Buckets) == 0 {
 		err = join(err, fault.New(fault.InvalidArgument, "the access names no bucket"))
 	}
-	grant := journal.Grant{Prefixes: class.Prefixes, SourceIP: class.SourceIP, KeyLife: class.KeyLife, KeyRotation: class.KeyRotation, KeyGrace: class.KeyGrace}
+	grant := journal.Grant{Prefixes: class.Prefixes, SourceIP: class.SourceIP, KeyLife: class.KeyLife, KeyRotation: class.KeyRotation, KeyGrace: class.KeyGrace, SecretFormat: class.SecretFormat}
 	id := cosi.AccountID{Account: req.Name}
 	var backend site.Backend
 	for i, b := range req.Buckets {
@@ -360,8 +363,13 @@ func (p *Provisioner) guardedGrant(terms config.Terms, req GrantRequest) (grant 
 		return grant, nil, fault.Wrap(fault.FailedPrecondition, err, "with the defaults of contract %s: %s", terms.Listed, err)
 	}
 	class, err := params.ParseAccess(effective)
-	if class.KeyRotation > 0 && p.deliverer == nil {
-		return grant, nil, fault.New(fault.FailedPrecondition, "keyRotation: the driver may not write applications' Secrets; ask the platform's operator for applicationSecrets in its configuration, or use a class without keyRotation")
+	for _, needs := range []struct {
+		name  string
+		asked bool
+	}{{"keyRotation", class.KeyRotation > 0}, {"secretFormat", len(class.SecretFormat) > 0}} {
+		if needs.asked && p.deliverer == nil {
+			return grant, nil, fault.New(fault.FailedPrecondition, "%[1]s: the driver may not write applications' Secrets; ask the platform's operator for applicationSecrets in its configuration, or use a class without %[1]s", needs.name)
+		}
 	}
 	var modes []cosi.AccessMode
 	change := false
@@ -467,6 +475,7 @@ func grantDifferences(a, b journal.Grant) []string {
 		{"buckets", bucketsA, bucketsB}, {"access", modesA, modesB}, {"metadata modes", metadataA, metadataB}, {"actions", actionsA, actionsB},
 		{"prefix", a.Prefixes, b.Prefixes}, {"sourceIP", a.SourceIP, b.SourceIP}, {"keyLife", a.KeyLife, b.KeyLife},
 		{"keyRotation", a.KeyRotation, b.KeyRotation}, {"keyGrace", a.KeyGrace, b.KeyGrace},
+		{"secretFormat", a.SecretFormat, b.SecretFormat},
 	} {
 		if !reflect.DeepEqual(field.a, field.b) {
 			out = append(out, field.name)

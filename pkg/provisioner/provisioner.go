@@ -67,11 +67,12 @@ type Config struct {
 	Writer Writer
 	// Claims is asked where terms are for one namespace; nil if there are no such terms.
 	Claims Claims
-	// Deliverer writes keys that are rotated; nil if the driver may not.
+	// Deliverer writes keys into Secrets; nil if the driver may not.
 	Deliverer Deliverer
-	// Overdue, which may be nil, hears why a key cannot be replaced in time. The bucket
-	// is one that it reaches.
-	Overdue func(access cosi.AccountID, bucket cosi.BucketID, why error)
+	// Undelivered, which may be nil, hears why a key cannot be replaced in time, or
+	// cannot be written as its class says: the reason is [KeyNotRenewed] or
+	// [SecretNotWritten]. The bucket is one that it reaches.
+	Undelivered func(reason string, access cosi.AccountID, bucket cosi.BucketID, why error)
 	// Recorder hears what happens beside the answers to calls.
 	Recorder site.Recorder
 }
@@ -89,7 +90,7 @@ type Provisioner struct {
 	rooms      rooms
 	alive      alive
 	deliverer  Deliverer
-	told       func(cosi.AccountID, cosi.BucketID, error)
+	told       func(string, cosi.AccountID, cosi.BucketID, error)
 	graces     graces
 	background sync.WaitGroup // what is done after a call was answered
 }
@@ -101,7 +102,7 @@ func New(c Config) *Provisioner {
 	}
 	return &Provisioner{
 		backends: c.Backends, terms: c.Terms, journal: c.Journal, writer: c.Writer, claims: c.Claims, recorder: c.Recorder,
-		deliverer: c.Deliverer, told: c.Overdue,
+		deliverer: c.Deliverer, told: c.Undelivered,
 		sites: site.New(site.Config{Backends: c.Backends, Journal: c.Journal, Recorder: c.Recorder}),
 	}
 }

@@ -29,6 +29,12 @@ import (
 //   - The grace has to be over by the time of day, and for a part of it by a clock
 //     that no one sets.
 
+// Reasons why an access does not have in its Secrets what its class says.
+const (
+	KeyNotRenewed    = "KeyNotRenewed"
+	SecretNotWritten = "SecretNotWritten"
+)
+
 // Deliverer writes keys to where applications read them.
 type Deliverer interface {
 	// Deliver makes the Secrets of an access hold a key, and reports whether it had to
@@ -37,6 +43,10 @@ type Deliverer interface {
 	// not this access's or is being deleted without it, and FailedPrecondition if the
 	// access itself is gone or being deleted.
 	Deliver(ctx context.Context, d Delivery) (written bool, err error)
+	// Withdraw deletes the Secrets in formats of an access that is revoked.
+	Withdraw(ctx context.Context, access cosi.AccountID, formats []string) error
+	// Soon has [Provisioner.Tend] called for an access before its turn. It does not wait.
+	Soon(access cosi.AccountID)
 }
 
 // Delivery is a key for the Secrets of an access.
@@ -48,6 +58,10 @@ type Delivery struct {
 	Replaces string
 	// Repair overwrites whatever is there, and re-creates a Secret that is missing.
 	Repair bool
+	// Formats are those of the class's secretFormat: each is a Secret beside that of the
+	// sidecar. First writes only these, and creates them.
+	Formats []string
+	First   bool
 }
 
 // settle is for how much of a grace a process has to have watched it, at most. The
@@ -57,11 +71,37 @@ const settle = 10 * time.Minute
 // renew does what is due of the key of an access, and tells why it cannot. It does not
 // tell of what passes, or of an access that is on its way out.
 func (p *Provisioner) renew(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
-	err := p.renewed(ctx, slot, record)
+	reason, err := SecretNotWritten, p.format(ctx, slot, record)
+	if err == nil {
+		reason, err = KeyNotRenewed, p.renewed(ctx, slot, record)
+	}
 	if p.told != nil && err != nil && !passing(err) && !fault.Is(err, fault.FailedPrecondition) {
-		p.told(record.ID, bucketIDOf(record.ID, record.Effective.Buckets[0]), err)
+		p.told(reason, record.ID, bucketIDOf(record.ID, record.Effective.Buckets[0]), err)
 	}
 	return err
+}
+
+// unformatted reports whether the Secrets of the class's secretFormat have to be written.
+func (p *Provisioner) unformatted(record *journal.Account) bool {
+	return p.deliverer != nil && record.Unformatted() && !ended(record)
+}
+
+// Unformatted are the accesses for which that may be so.
+func (p *Provisioner) Unformatted(ctx context.Context) ([]cosi.AccountID, error) {
+	return p.journal.Unformatted(ctx)
+}
+
+// format writes the Secrets of the class's secretFormat for the first time, or for a key
+// that no rotation has led to. Those that have the key before a rotation are
+// [Provisioner.finish]'s.
+func (p *Provisioner) format(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
+	if !p.unformatted(record) || record.Rotation != nil && record.Formatted == record.Rotation.Old {
+		return nil
+	}
+	if _, err := p.deliver(ctx, record, Delivery{First: true}); err != nil {
+		return fault.In(err, "its secretFormat is not written")
+	}
+	return slot.Save(ctx)
 }
 
 func (p *Provisioner) renewed(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
@@ -72,7 +112,7 @@ func (p *Provisioner) renewed(ctx context.Context, slot *keys.Slot, record *jour
 		}
 	}
 	if p.rotates(record) {
-		if _, err := p.deliver(ctx, record, Delivery{}); err != nil {
+		if _, err := p.deliver(ctx, record, Delivery{Replaces: record.Issued.AccessKeyID}); err != nil {
 			return undelivered(err)
 		}
 		if err := slot.Rotate(ctx, record.Effective.KeyGrace, time.Now().UTC()); err != nil {
@@ -95,11 +135,11 @@ func (p *Provisioner) finish(ctx context.Context, slot *keys.Slot, record *journ
 		}
 		r = record.Rotation
 	}
-	if p.deliverer != nil && r.HandedOut.IsZero() {
+	if p.deliverer != nil && (r.HandedOut.IsZero() || p.unformatted(record)) {
 		if _, err := p.deliver(ctx, record, Delivery{Replaces: r.Old}); err != nil {
 			return undelivered(err)
 		}
-		if err := slot.Deliver(ctx); err != nil {
+		if err := slot.DeliverAgain(ctx); err != nil {
 			return err
 		}
 	}
@@ -108,12 +148,14 @@ func (p *Provisioner) finish(ctx context.Context, slot *keys.Slot, record *journ
 	}
 	if p.deliverer != nil {
 		written, err := p.deliver(ctx, record, Delivery{Replaces: r.Old})
-		switch {
-		case written:
+		if written {
 			err := slot.DeliverAgain(ctx)
 			p.graces.watched(record)
 			return err
-		case passing(err) || fault.Is(err, fault.PermissionDenied): // it may hold the old key
+		}
+		switch fault.KindOf(err) {
+		case "", fault.Mismatch, fault.NotFound, fault.Conflict, fault.FailedPrecondition:
+		default: // it may hold the old key
 			return undelivered(err)
 		}
 	}
@@ -127,7 +169,7 @@ func (p *Provisioner) finish(ctx context.Context, slot *keys.Slot, record *journ
 // tending reports whether there can be something to do for an access's key.
 func (p *Provisioner) tending(record *journal.Account) bool {
 	rotation, grace := p.schedule(record)
-	return record.Rotation != nil || record.Cut == journal.Intent || p.rotates(record) ||
+	return record.Rotation != nil || record.Cut == journal.Intent || p.rotates(record) || p.unformatted(record) ||
 		record.Cut == "" && (rotation != record.Effective.KeyRotation || grace != record.Effective.KeyGrace)
 }
 
@@ -172,7 +214,7 @@ func (p *Provisioner) rotates(record *journal.Account) bool {
 
 // deliver has the record's key delivered; d says what may be overwritten.
 func (p *Provisioner) deliver(ctx context.Context, record *journal.Account, d Delivery) (written bool, err error) {
-	d.Access, d.Key = record.ID, record.Issued
+	d.Access, d.Key, d.Formats = record.ID, record.Issued, record.Effective.SecretFormat
 	for _, b := range record.Effective.Buckets {
 		bucket, err := p.journal.Bucket(ctx, bucketIDOf(record.ID, b))
 		if err != nil {
@@ -180,7 +222,11 @@ func (p *Provisioner) deliver(ctx context.Context, record *journal.Account, d De
 		}
 		d.Buckets = append(d.Buckets, p.bucketOf(bucket))
 	}
-	return p.deliverer.Deliver(ctx, d)
+	written, err = p.deliverer.Deliver(ctx, d)
+	if err == nil && len(d.Formats) > 0 {
+		record.Formatted = d.Key.AccessKeyID // the caller saves it
+	}
+	return written, err
 }
 
 func undelivered(err error) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +27,25 @@ type appLine struct {
 }
 
 func (a appLine) Deliver(ctx context.Context, d Delivery) (written bool, err error) {
-	name := d.Access.Account
+	var names []string
+	if !d.First {
+		names = append(names, d.Access.Account)
+	}
+	for _, f := range d.Formats {
+		names = append(names, d.Access.Account+"-"+f)
+	}
+	d.Repair = d.Repair || d.First
+	for _, name := range names {
+		wrote, one := a.put(ctx, name, d)
+		written = written || wrote
+		if err == nil || passing(one) {
+			err = one
+		}
+	}
+	return written, err
+}
+
+func (a appLine) put(ctx context.Context, name string, d Delivery) (written bool, err error) {
 	var have secret.KeyPair
 	err = a.p.step(ctx, "read Secret", func() error {
 		have = a.applications[name]
@@ -52,6 +71,17 @@ func (a appLine) Deliver(ctx context.Context, d Delivery) (written bool, err err
 	return err == nil, err
 }
 
+func (a appLine) Withdraw(ctx context.Context, of cosi.AccountID, formats []string) error {
+	return a.p.step(ctx, "delete Secrets", func() error {
+		for _, f := range formats {
+			delete(a.applications, of.Account+"-"+f)
+		}
+		return nil
+	})
+}
+
+func (appLine) Soon(cosi.AccountID) {}
+
 // renewing is a world whose accesses are renewed.
 type renewing struct {
 	*world
@@ -69,7 +99,7 @@ const (
 func newRenewing(t testing.TB, secrets memory.Secrets, seed uint64) *renewing {
 	r := &renewing{world: newWorld(t, secrets, false, seed), apps: applications{}, line: func(a appLine) Deliverer { return a }}
 	terms := config.Terms{Listed: team, Backend: backend, OnLastBucket: config.Cancel}
-	terms.Defaults.BucketAccessClass = map[string]string{"keyRotation": "10h", "keyGrace": "2h"}
+	terms.Defaults.BucketAccessClass = map[string]string{"keyRotation": "10h", "keyGrace": "2h", "secretFormat": "env"}
 	r.terms[team] = terms
 	return r
 }
@@ -100,7 +130,7 @@ func (r *renewing) check() {
 		if !r.works(key, "data") && r.broken == nil {
 			r.broken = fmt.Errorf("the key in the Secret of %s is refused", name)
 		}
-		if slots[name] > 2 && r.broken == nil {
+		if name = strings.TrimSuffix(name, "-env"); slots[name] > 2 && r.broken == nil {
 			r.broken = fmt.Errorf("%s has %d keys", name, slots[name])
 		}
 	}
@@ -152,6 +182,9 @@ func (r *renewing) live(f fate, at int, length time.Duration, between func(hours
 	for name, key := range first {
 		if r.apps[name] == key && r.broken == nil {
 			r.broken = fmt.Errorf("the key of %s is never replaced", name)
+		}
+		if r.apps[name+"-env"] != r.apps[name] && r.broken == nil {
+			r.broken = fmt.Errorf("the environment of %s has another key than its Secret", name)
 		}
 		if r.works(key, "data") && r.broken == nil {
 			r.broken = fmt.Errorf("the first key of %s is never revoked", name)
@@ -319,7 +352,7 @@ func TestSecretThatWasChanged(t *testing.T) {
 			r := newRenewing(t, memory.Chosen, 1)
 			p := r.granted()
 			var told []error
-			p.told = func(_ cosi.AccountID, _ cosi.BucketID, why error) { told = append(told, why) }
+			p.told = func(_ string, _ cosi.AccountID, _ cosi.BucketID, why error) { told = append(told, why) }
 			key := r.apps["ba-1"]
 			r.apps["ba-1"] = now
 			id, _ := cosi.ParseAccountID(accessID("ba-1"))
@@ -390,7 +423,7 @@ func TestSecretThatWasChangedBeforeDelivery(t *testing.T) {
 }
 
 // hurried is a line on which BucketAccesses were listed a moment ago.
-type hurried struct{}
+type hurried struct{ appLine }
 
 func (hurried) Deliver(context.Context, Delivery) (bool, error) {
 	return false, fault.New(fault.RateLimited, "listed a moment ago")
@@ -418,7 +451,7 @@ type unwritable struct {
 }
 
 func (u unwritable) Deliver(ctx context.Context, d Delivery) (bool, error) {
-	if *u.refusing && d.Replaces != "" {
+	if *u.refusing && d.Replaces != "" && d.Replaces != d.Key.AccessKeyID {
 		return false, fault.New(fault.Unavailable, "the API server is away")
 	}
 	return u.appLine.Deliver(ctx, d)

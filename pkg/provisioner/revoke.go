@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
@@ -54,6 +56,11 @@ func (p *Provisioner) RevokeAccess(ctx context.Context, accountID string, bucket
 	p.graces.forget(id)
 	if err := p.slotOf(backend, record).Revoke(ctx); err != nil {
 		return fault.In(err, "access %s", id)
+	}
+	if formats := record.Effective.SecretFormat; p.deliverer != nil && len(formats) > 0 {
+		if err := p.deliverer.Withdraw(ctx, id, formats); err != nil { // its owner reference deletes it too
+			klog.FromContext(ctx).Info("The Secrets of secretFormat were not deleted; Kubernetes deletes them with their BucketAccess", "account", id, "reason", err)
+		}
 	}
 	return p.journal.Delete(ctx, record)
 }

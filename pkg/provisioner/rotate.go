@@ -55,7 +55,7 @@ func (p *Provisioner) ReplaceKey(ctx context.Context, id cosi.AccountID, before 
 		}
 		err := p.finish(ctx, slot, record)
 		if err == nil && record.Rotation == nil && record.KeyIssuedAt().Before(before) {
-			if _, err := p.deliver(ctx, record, Delivery{}); err != nil {
+			if _, err := p.deliver(ctx, record, Delivery{Replaces: record.Issued.AccessKeyID}); err != nil {
 				return undelivered(err)
 			}
 			since := time.Time{}

@@ -19,6 +19,7 @@ import (
 
 	"helm.sh/helm/v3/pkg/strvals"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/client-go/util/jsonpath"
@@ -156,6 +157,7 @@ var kinds = map[string]func() any{
 	"v1 Namespace":                             func() any { return &corev1.Namespace{} },
 	"rbac.authorization.k8s.io/v1 Role":        func() any { return &rbacv1.Role{} },
 	"rbac.authorization.k8s.io/v1 RoleBinding": func() any { return &rbacv1.RoleBinding{} },
+	"batch/v1 CronJob":                         func() any { return &batchv1.CronJob{} },
 	"apps/v1 Deployment":                       func() any { return &appsv1.Deployment{} },
 
 	"contract-cosi.github.io/v1alpha1 ContractClass":  func() any { return &contractsv1alpha1.ContractClass{} },

@@ -34,6 +34,13 @@ type row struct {
 }
 
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "aws" {
+		if err := awsCopy(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	kube := flag.String("kube", "", "`directory` with etcd, kube-apiserver and kubectl")
 	bin := flag.String("bin", filepath.Join("..", "..", "bin"), "`directory` with contract-cosi-driver, contractd and cosi")
 	flag.Parse()

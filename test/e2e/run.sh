@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # Runs all scenarios, or those that its flags choose: builds what it needs
-# beside the driver and contractd, and sees to the second S3 client.
+# beside the driver and contractd, and sees to the other S3 clients.
 set -euo pipefail
 cd "$(dirname "$0")"
 bin=$(cd ../.. && pwd)/bin
 
-if ! command -v s3cmd >/dev/null; then
+if ! command -v s3cmd >/dev/null || ! command -v rclone >/dev/null; then
 	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-		echo "e2e: s3cmd is missing, the S3 client that shares no code with the Go SDK: install the package s3cmd" >&2
+		echo "e2e: s3cmd or rclone is missing, S3 clients beside the Go SDK: install the packages s3cmd and rclone" >&2
 		exit 1
 	fi
-	echo "Installing s3cmd ..." >&2
+	echo "Installing s3cmd and rclone ..." >&2
 	apt-get -qq update >&2
-	DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends s3cmd >&2
+	DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends s3cmd rclone >&2
 fi
 kube=$(bash kube/build.sh)
 echo "Building COSI's controller and sidecar (about a minute the first time) ..."

@@ -62,6 +62,7 @@ var scenarios = []scenarioOf{
 	{"accesses with one Secret", oneSecret},
 	{"a key rotated as the guide says", rotated},
 	{"keys renewed while they are used, and parts killed", renewed},
+	{"keys in the forms that applications read", readable},
 	{"the journal in another namespace", journalMoved},
 	{"Secrets in one namespace only", secretsHere},
 	{"5 at upstream's 5 requests a second", throttled},
@@ -135,6 +136,7 @@ func useTheSecret(s *scenario) {
 
 // theGuide applies what the guide shows, and uses what comes of it.
 func theGuide(s *scenario) {
+	s.mayWriteSecrets() // for secretFormat
 	tenants := map[string]*tenant{}
 	for _, name := range []string{"first", "blue", "green"} {
 		tenants[name] = &tenant{s, name, map[string]credentials{}, map[types.UID]state{}}

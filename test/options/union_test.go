@@ -88,6 +88,7 @@ var union = []struct {
 	{feature: "secrets in no log and no message", test: "test/integration.TestSecretsAreNotPrinted"},
 	{feature: "rotation with two keys and a grace", test: "test/integration.TestRotation"},
 	{feature: "rotation by a schedule, into the Secret that the application reads", parameters: "keyRotation keyGrace", test: "pkg/provisioner.TestRenewalWithAFaultAtEveryStep"},
+	{feature: "Secrets in the forms that applications read", parameters: "secretFormat", test: "pkg/delivery.TestFormats"},
 	{feature: "a Secret that was edited or deleted", test: "pkg/provisioner.TestSecretThatWasChanged"},
 	{feature: "keys and principals that nobody knows of", test: "test/integration.TestAudit"},
 	{feature: "what has changed behind the driver's back", test: "test/integration.TestDriftIsRepaired"},

@@ -1,0 +1,86 @@
+package delivery
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
+)
+
+// Between two attempts for an access, and how many there are until its turn in the course
+// of drift's interval: enough for a sidecar and an API server that are slow, or for a
+// person to read an Event.
+const (
+	firstWait = time.Second
+	lastWait  = 2 * time.Minute
+	attempts  = 15
+	workers   = 4
+)
+
+func newQueue() workqueue.TypedRateLimitingInterface[cosi.AccountID] {
+	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[cosi.AccountID](firstWait, lastWait))
+}
+
+// Tender does what is due of an access; *provisioner.Provisioner does.
+type Tender interface {
+	// Tend does it. In most cases there is nothing, and no call is made.
+	Tend(ctx context.Context, key journal.Key) error
+	// Unformatted are the accesses whose Secrets may have to be written.
+	Unformatted(ctx context.Context) ([]cosi.AccountID, error)
+}
+
+// Soon implements provisioner.Deliverer.
+func (s *Secrets) Soon(id cosi.AccountID) { s.queue.Add(id) }
+
+// All is Soon for every access whose Secrets may have to be written: a process that was
+// killed has left some.
+func (s *Secrets) All() { s.queue.Add(cosi.AccountID{}) }
+
+// Run does what is to be done soon, until ctx ends. Each attempt has so much time.
+func (s *Secrets) Run(ctx context.Context, p Tender, timeout time.Duration) {
+	defer context.AfterFunc(ctx, s.queue.ShutDown)()
+	s.All()
+	var working sync.WaitGroup
+	for range workers {
+		working.Go(func() {
+			for s.serve(ctx, p, timeout) {
+			}
+		})
+	}
+	working.Wait()
+}
+
+// serve does one piece of work. False if there will be none.
+func (s *Secrets) serve(ctx context.Context, p Tender, timeout time.Duration) bool {
+	id, end := s.queue.Get()
+	if end {
+		return false
+	}
+	defer s.queue.Done(id)
+	err := s.tend(ctx, p, id, timeout)
+	if err == nil || s.queue.NumRequeues(id) >= attempts {
+		s.queue.Forget(id)
+		return true
+	}
+	klog.FromContext(ctx).V(2).Info("The Secrets of an access are written later", "account", id, "reason", err)
+	s.queue.AddRateLimited(id)
+	return true
+}
+
+func (s *Secrets) tend(ctx context.Context, p Tender, id cosi.AccountID, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if id != (cosi.AccountID{}) {
+		return p.Tend(ctx, journal.Key{Kind: journal.Accounts, ID: id.String()})
+	}
+	all, err := p.Unformatted(ctx)
+	for _, one := range all {
+		s.queue.Add(one)
+	}
+	return err
+}
