@@ -53,7 +53,7 @@ func runAll(m *testing.M, kube, bin string) (code int, err error) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, limit+*renewFor)
+	ctx, cancel := context.WithTimeout(ctx, limit+2**renewFor)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "e2e") // a socket's path has to be short
 	if err != nil {
@@ -61,7 +61,7 @@ func runAll(m *testing.M, kube, bin string) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	start := time.Now()
-	shared.world = newWorld(ctx, bin, dir)
+	shared.world = newWorld(ctx, "v1alpha1", bin, dir)
 	defer shared.stop()
 	logs := filepath.Join(bin, "e2e-logs")
 	if err := os.RemoveAll(logs); err != nil {

@@ -62,6 +62,7 @@ var scenarios = []scenarioOf{
 	{"accesses with one Secret", oneSecret},
 	{"a key rotated as the guide says", rotated},
 	{"keys renewed while they are used, and parts killed", renewed},
+	{"keys renewed in v1alpha2, and parts killed", renewedV1alpha2},
 	{"the journal in another namespace", journalMoved},
 	{"Secrets in one namespace only", secretsHere},
 	{"5 at upstream's 5 requests a second", throttled},
