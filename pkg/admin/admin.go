@@ -549,6 +549,9 @@ func (a *Admin) replace(ctx context.Context, r Request, tell answer) error {
 	if r.Contract == "" || r.Access != "" || r.OlderThan > 0 || r.Delivered {
 		return fault.New(fault.InvalidArgument, "say whose keys are replaced, with the name or id of a contract and nothing else")
 	}
+	if r.IssuedBefore.After(time.Now()) { // the keys that replace them would be replaced too, until then
+		return fault.New(fault.InvalidArgument, "issued-before is in the future; give a time that has passed, or --now in its place")
+	}
 	index, err := a.index(ctx, r)
 	if err != nil {
 		return err

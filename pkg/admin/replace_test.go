@@ -2,11 +2,13 @@ package admin
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 )
 
 // A contract with so many keys that one pass takes longer than the grace is waited for,
@@ -35,5 +37,14 @@ func TestReplaceAll(t *testing.T) {
 				t.Errorf("%s: %d are done, %d faults, %v", name, done, faults, err)
 			}
 		})
+	}
+}
+
+// Keys that would be replaced by keys that have to be replaced are not begun with.
+func TestReplaceBeforeATimeToCome(t *testing.T) {
+	t.Parallel()
+	err := (&Admin{}).Do(t.Context(), Rotate, Request{Contract: "blue", IssuedBefore: time.Now().Add(time.Hour)}, nil)
+	if !fault.Is(err, fault.InvalidArgument) || !strings.Contains(err.Error(), "in the future") {
+		t.Errorf("it is refused with %v", err)
 	}
 }

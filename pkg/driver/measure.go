@@ -15,27 +15,33 @@ import (
 const claimsPerSecond = 10
 
 // meter tells m what drift's timer has learnt of buckets, with the claims that they
-// are for. A Bucket's claim never changes, so each is asked for once.
+// are for. A Bucket's claim never changes, so each is asked for once. What two passes
+// over the journal have not come to is forgotten.
 type meter struct {
 	*metrics.Metrics
 	// claim asks; nil if the driver may not read Buckets.
 	claim func(ctx context.Context, bucket string) (namespace, name string, err error)
 	limit *rate.Limiter
 
-	mu    sync.Mutex
-	known map[cosi.ContractID]map[string]claimed
+	mu            sync.Mutex
+	known, before claims // of this pass, and of the one before
 }
+
+type claims map[cosi.ContractID]map[string]claimed
 
 type claimed struct{ namespace, name string }
 
 func newMeter(m *metrics.Metrics, claim func(context.Context, string) (string, string, error)) *meter {
-	return &meter{Metrics: m, claim: claim, limit: rate.NewLimiter(claimsPerSecond, 1), known: map[cosi.ContractID]map[string]claimed{}}
+	return &meter{Metrics: m, claim: claim, limit: rate.NewLimiter(claimsPerSecond, 1), known: claims{}}
 }
 
 // Measured implements drift.Recorder.
 func (m *meter) Measured(ctx context.Context, id cosi.ContractID, all []contract.BucketUse) {
 	m.mu.Lock()
-	before := m.known[id]
+	before, is := m.known[id]
+	if !is {
+		before = m.before[id]
+	}
 	m.mu.Unlock()
 	known := make(map[string]claimed, len(all))
 	out := make([]metrics.BucketUse, len(all))
@@ -54,11 +60,16 @@ func (m *meter) Measured(ctx context.Context, id cosi.ContractID, all []contract
 	}
 	m.mu.Lock()
 	m.known[id] = known
-	if len(known) == 0 {
-		delete(m.known, id)
-	}
 	m.mu.Unlock()
 	m.BucketsMeasured(id, out)
+}
+
+// Passed implements drift.Recorder.
+func (m *meter) Passed() {
+	m.mu.Lock()
+	m.known, m.before = claims{}, m.known
+	m.mu.Unlock()
+	m.Metrics.Passed()
 }
 
 // most is a bound as metrics have it, where 0 is none.

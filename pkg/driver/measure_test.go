@@ -40,9 +40,15 @@ func TestMeterAsksForEachClaimOnce(t *testing.T) {
 		if got := strings.Join(asked, " "); got != "one two two" {
 			t.Errorf("asked for %s", got)
 		}
-		m.Measured(t.Context(), id, nil)
-		if len(m.known) > 0 {
-			t.Errorf("buckets that are gone are remembered: %v", m.known)
+		m.Passed()
+		measure()
+		if len(asked) != 3 {
+			t.Errorf("after a pass, asked for %s", asked)
+		}
+		m.Passed()
+		m.Passed()
+		if len(m.known)+len(m.before) > 0 {
+			t.Errorf("a contract that is gone is remembered: %v, %v", m.known, m.before)
 		}
 	})
 }

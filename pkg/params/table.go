@@ -348,7 +348,7 @@ func accessRows() []row[Access] {
 
 const lifeType = "number of hours or days, such as `12h` or `90d`"
 
-var lifeCheck = Check{Rules: []Rule{{Pattern: `[1-9][0-9]{0,3}[hd]`, Fault: "is not a number of hours (12h) or days (90d)"}}}
+var lifeCheck = Check{Rules: []Rule{{Pattern: `[1-9][0-9]{0,3}[` + lifeUnits + `]`, Fault: "is not a number of hours (12h) or days (90d)"}}}
 
 // The functions below read lists that have passed their Check.
 

@@ -109,6 +109,7 @@ func (p *Provisioner) revokeOn(ctx context.Context, id cosi.BucketID, backend si
 	records := make([]journal.Record, len(accounts))
 	for i, a := range accounts {
 		p.alive.remove(accountKey(a.ID))
+		p.graces.forget(a.ID)
 		if err := p.slotOf(backend, a).Revoke(ctx); err != nil {
 			return nil, fault.In(err, "bucket %s", id)
 		}

@@ -116,6 +116,7 @@ func (p *Provisioner) Wait() { p.background.Wait() }
 func (p *Provisioner) TakenOver() {
 	p.sites.ForgetAll()
 	p.alive.clear()
+	p.graces.clear()
 }
 
 // undoTimeout bounds what is done after a call has failed or been given up.

@@ -292,6 +292,12 @@ func (g *graces) watched(record *journal.Account) time.Duration {
 	return time.Since(g.since[record.ID].since)
 }
 
+func (g *graces) clear() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.since = nil
+}
+
 func (g *graces) forget(id cosi.AccountID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -587,3 +587,27 @@ func TestReplaceKey(t *testing.T) {
 		}
 	})
 }
+
+// Nothing is remembered of an access that goes in the middle of a grace, or that
+// another driver looks after.
+func TestGracesAreForgotten(t *testing.T) {
+	t.Parallel()
+	for name, ends := range map[string]func(*renewing, *process) error{
+		"deleted":    func(r *renewing, p *process) error { return r.delete(p, "data") },
+		"taken over": func(_ *renewing, p *process) error { p.TakenOver(); return nil },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRenewing(t, memory.Chosen, 1)
+			p := r.granted()
+			time.Sleep(every)
+			r.must("renew", func() error { return r.tend(p) })
+			if len(p.graces.since) != 2 {
+				r.fail("%s: %d graces are watched", name, len(p.graces.since))
+			}
+			r.must(name, func() error { return ends(r, p) })
+			if len(p.graces.since) != 0 {
+				r.fail("%s: %d graces are watched", name, len(p.graces.since))
+			}
+		})
+	}
+}

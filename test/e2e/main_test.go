@@ -60,7 +60,7 @@ func runAll(m *testing.M, kube, bin string) (code int, err error) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, limit+*renewFor+time.Duration(*figures)*2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, limit+2**renewFor+time.Duration(*figures)*2*time.Second)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "e2e") // a socket's path has to be short
 	if err != nil {
@@ -68,7 +68,7 @@ func runAll(m *testing.M, kube, bin string) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	start := time.Now()
-	shared.world = newWorld(ctx, bin, dir)
+	shared.world = newWorld(ctx, "v1alpha1", bin, dir)
 	defer shared.stop()
 	logs := filepath.Join(bin, "e2e-logs")
 	if err := os.RemoveAll(logs); err != nil {

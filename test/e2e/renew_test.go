@@ -6,160 +6,431 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cosiapi "sigs.k8s.io/container-object-storage-interface/client/apis"
 )
 
-// renewFor is how long keys are renewed.
-var renewFor = flag.Duration("renew", 75*time.Second, "how `long` keys are renewed while they are used")
+var (
+	renewFor = flag.Duration("renew", time.Minute, "how `long` keys are renewed while they are used, in each version of COSI")
+	renewing = flag.Int("renewing", 40, "how `many` accesses have their keys renewed")
+)
 
-// renewed rotates the keys of many accesses as fast as it can, while each application
-// writes an object a second with whatever its Secret says, and parts are killed: no
-// request with the Secret's key is refused, no access ever has three keys, and in the
-// end there is one for each.
+const (
+	// The classes of the driver that is built for this have seconds too.
+	keyRotation, keyGrace = 10 * time.Second, 4 * time.Second
+	// dueEvery is how often the driver looks for what is due.
+	dueEvery = time.Second
+	// slack is for what was taken away to be at work again, on a busy machine.
+	slack = 30 * time.Second
+	// betweenKills is how long all parts run together.
+	betweenKills = 12 * time.Second
+)
+
+// renewed is the proof of renewal in v1alpha1, with upstream's controller and sidecar.
 func renewed(s *scenario) {
-	const (
-		claims, perClaim = 4, 5
-		older, grace     = 8 * time.Second, 5 * time.Second
-		between          = 12 * time.Second // two kills
-	)
-	lasts := *renewFor
 	s.mayWriteSecrets()
+	s.secondsDriver()
 	n := s.tenant("renewed", classes{parameters: map[string]string{"onDelete": "empty"}})
-	var names []string
-	for i := range claims {
-		s.must(n.claim(numbered(i), ""))
-		for j := range perClaim {
-			name := fmt.Sprintf("%s-%d", numbered(i), j)
-			names = append(names, name)
-			s.must(n.access(name, numbered(i)))
-		}
-	}
+	r := s.renewal(n.name)
+	r.read = n.read
+	r.eachAccess(func(access, claim string) {
+		s.must(n.claim(claim, ""))
+		s.must(n.access(access, claim))
+	})
 	n.ready()
-	// What is due is looked for each second.
-	s.drift = "{interval: 1s}"
-	s.must(s.writeConfig())
-	defer func() {
-		s.drift = ""
-		s.must(s.writeConfig())
-	}()
-
-	ctx, stop := context.WithTimeout(s.ctx, lasts)
-	defer stop()
-	var running sync.WaitGroup
-	var mu sync.Mutex
-	var faults []string
-	used, requests := map[string]map[string]bool{}, 0
-	fault := func(format string, args ...any) {
-		mu.Lock()
-		defer mu.Unlock()
-		faults = append(faults, fmt.Sprintf(format, args...))
-	}
-	for _, name := range names {
-		used[name] = map[string]bool{}
-		running.Go(func() {
-			each := time.NewTicker(time.Second)
-			defer each.Stop()
-			for i := 0; ctx.Err() == nil; i++ {
-				select {
-				case <-ctx.Done():
-					return
-				case <-each.C:
-				}
-				c, err := n.read(ctx, name)
-				if err != nil { // the API server is away
-					continue
-				}
-				err = put(ctx, c.client(), c.Bucket, fmt.Sprint(i))
-				if refusal(err) == nil {
-					fault("%s is refused with %s: %v", name, c.AccessKeyID, err)
-				}
-				if err == nil {
-					mu.Lock()
-					used[name][c.AccessKeyID] = true
-					requests++
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	contract, most := n.name, 0
-	running.Go(func() {
-		for ctx.Err() == nil {
-			keys, err := s.listed("/v1/contracts/" + contract + "/keys")
-			if all := len(names)*2 + 1; err == nil && len(keys) > all {
-				fault("%d keys, and %d accesses", len(keys), len(names))
-			}
-			mu.Lock()
-			most = max(most, len(keys))
-			mu.Unlock()
-			s.pass(200 * time.Millisecond)
-		}
+	r.prove([]part{
+		{"driver", s.startDriver},
+		{"contractd", s.startContractd},
+		{"sidecar", func() error { return s.startCOSI("sidecar", fast) }},
+		{"driver", s.startDriver},
+		{"apiserver", s.restartAPIServer},
 	})
-	rotations := 0
-	running.Go(func() {
-		for ctx.Err() == nil {
-			out, err := exec.CommandContext(s.ctx, s.build.Driver, "rotate", "--contract", contract, "--older-than", older.String(), "--grace", grace.String(),
-				"-o", "json", "--config", filepath.Join(s.dir, "driver.yaml")).Output()
-			if err == nil {
-				rotations += strings.Count(string(out), `"accessKeyID"`)
-			}
-			s.pass(time.Second)
-		}
-	})
-	parts := []struct {
-		name string
-		back func() error
-	}{
-		{"driver", s.startDriver}, {"contractd", s.startContractd}, {"sidecar", func() error { return s.startCOSI("sidecar", fast) }},
-		{"driver", s.startDriver}, {"apiserver", s.restartAPIServer},
-	}
-	end := time.Now().Add(lasts)
-	for i := 0; time.Until(end) > between; i++ {
-		s.pass(between)
-		part := parts[i%len(parts)]
-		s.kill(part.name)
-		s.must(part.back())
-	}
-	running.Wait()
-	s.until("one key for each", func() error {
-		keys, err := s.listed("/v1/contracts/" + contract + "/keys")
-		if err == nil && len(keys) != len(names)+1 {
-			err = fmt.Errorf("%d keys for %d accesses", len(keys), len(names))
-		}
-		return err
-	})
-	s.must(errors.Join(some("renewal", faults)))
-	fewest := len(used[names[0]])
-	for _, name := range names {
-		fewest = min(fewest, len(used[name]))
-		s.must(n.secret(name).works(s.ctx))
-	}
-	if fewest < 3 || requests < len(names)*int(lasts/time.Second)/4 {
-		s.Errorf("%d requests, and %d keys of an access at least, are too few to prove anything", requests, fewest)
-	}
-	s.note("%d accesses, %d rotations, %d requests, none refused; at most %d keys; %d keys of an access at least", len(names), rotations, requests, most, fewest)
-	// All at once, for keys that have leaked.
-	leaked := map[string]credentials{}
-	for _, name := range names {
-		leaked[name] = n.secret(name)
-	}
-	out, err := exec.CommandContext(s.ctx, s.build.Driver, "rotate", "--contract", contract, "--now", "--grace", "3s", "--config", filepath.Join(s.dir, "driver.yaml")).CombinedOutput()
-	if err != nil {
-		s.Errorf("rotate --now: %v\n%s", err, tail(string(out), 40))
-	}
-	for _, name := range names {
-		s.must(s.refused(leaked[name]))
-		s.must(n.secret(name).works(s.ctx))
+	for _, access := range r.accesses {
+		n.secret(access)
 	}
 	n.deleteAll()
 	n.vanish()
+}
+
+// renewedV1alpha2 is the proof in v1alpha2, in a world of its own.
+func renewedV1alpha2(outer *scenario) {
+	dir, err := os.MkdirTemp(outer.dir, "")
+	outer.must(err)
+	s := &scenario{TB: outer.TB, world: newWorld(outer.ctx, "v1alpha2", filepath.Dir(outer.cosiBin), dir)}
+	s.Cleanup(func() {
+		s.stop()
+		for _, l := range s.logs {
+			outer.logs = append(outer.logs, log{l.name + "-v1alpha2", l.output})
+		}
+	})
+	s.must(s.start(outer.bin))
+	s.mayWriteSecrets()
+	s.secondsDriver()
+	const name = "renewed"
+	apply := func(text string) {
+		s.until("applied", func() error {
+			_, err := s.kubectl(s.ctx, text, "apply", "--validate=strict", "-f", "-")
+			return err
+		})
+	}
+	apply(fmt.Sprintf(`apiVersion: v1
+kind: Namespace
+metadata: {name: %[1]s, labels: {%[2]s/%[1]s: %[1]s}}
+---
+apiVersion: objectstorage.k8s.io/v1alpha2
+kind: BucketClass
+metadata: {name: %[1]s}
+spec: {driverName: %[2]s, deletionPolicy: Delete, parameters: {contract: %[1]s, onDelete: empty}}
+---
+apiVersion: objectstorage.k8s.io/v1alpha2
+kind: BucketAccessClass
+metadata: {name: %[1]s}
+spec: {driverName: %[2]s, authenticationType: Key}
+`, name, driverName))
+	r := s.renewal(name)
+	r.read = func(ctx context.Context, access string) (credentials, error) {
+		o, err := s.kube.CoreV1().Secrets(name).Get(ctx, access, metav1.GetOptions{})
+		if err != nil {
+			return credentials{}, err
+		}
+		of := func(entry string) string { return string(o.Data["COSI_S3_"+entry]) }
+		return credentials{of("BUCKET_ID"), of("ENDPOINT"), of("REGION"), of("ACCESS_KEY_ID"), of("ACCESS_SECRET_KEY")}, nil
+	}
+	claimed := map[string]bool{}
+	r.eachAccess(func(access, claim string) {
+		if !claimed[claim] {
+			claimed[claim] = true
+			apply(fmt.Sprintf(`apiVersion: objectstorage.k8s.io/v1alpha2
+kind: BucketClaim
+metadata: {name: %s, namespace: %s}
+spec: {bucketClassName: %[2]s, protocols: [S3]}
+`, claim, name))
+		}
+		_, err := s.resource(object(s.version, "BucketAccess", name, access, nil)).Create(s.ctx, object(s.version, "BucketAccess", name, access, fields{"spec": fields{
+			"bucketAccessClassName": name, "protocol": "S3",
+			"bucketClaims": []any{fields{"bucketClaimName": claim, "accessMode": "ReadWrite", "accessSecretName": access}},
+		}}), metav1.CreateOptions{})
+		s.must(err)
+	})
+	s.until("granted", func() error {
+		var errs []error
+		for _, access := range r.accesses {
+			o, err := s.resource(object(s.version, "BucketAccess", name, access, nil)).Get(s.ctx, access, metav1.GetOptions{})
+			if err == nil && o.Object["status"] == nil {
+				err = errors.New(access + " is not granted")
+			}
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	})
+	r.prove([]part{
+		{"driver", s.startDriver},
+		{"sidecar", s.startStandIn},
+		{"contractd", s.startContractd},
+		{"driver", s.startDriver},
+		{"apiserver", s.restartAPIServer},
+	})
+	for _, kind := range []string{"bucketaccess", "bucketclaim"} {
+		_, err := s.kubectl(s.ctx, "", "-n", name, "delete", kind, "--all", "--timeout", patience.String())
+		s.must(err)
+	}
+	s.until("clean", func() error {
+		contracts, err := s.listed("/v1/contracts")
+		secrets, secretsErr := s.kube.CoreV1().Secrets(name).List(s.ctx, metav1.ListOptions{})
+		if err = errors.Join(err, secretsErr); err == nil && len(contracts)+len(secrets.Items) > 0 {
+			err = fmt.Errorf("the contracts %q and %d Secrets are left", contracts, len(secrets.Items))
+		}
+		return err
+	})
+	s.must(s.alive())
+	outer.notes = append(outer.notes, s.notes...)
+}
+
+// secondsDriver puts in the driver's place one whose keys may live for seconds.
+func (s *scenario) secondsDriver() {
+	s.Helper()
+	released := s.build.Driver
+	s.build.Driver = filepath.Join(filepath.Dir(released), "e2e-driver")
+	s.kill("driver")
+	s.must(s.startDriver())
+	s.Cleanup(func() {
+		s.build.Driver, s.drift, s.terms = released, "", ""
+		s.kill("driver")
+		s.must(s.startDriver())
+	})
+}
+
+// part is one that is killed, and how it comes back.
+type part struct {
+	name string
+	back func() error
+}
+
+// renewal is the proof that renewed keys do no harm. Each application writes an object
+// each second with whatever its Secret says, and parts are killed.
+//
+//   - No request with the key that a Secret has is refused, and no key before its grace
+//     is over.
+//   - No access ever has more than two keys.
+//   - No key is older than its rotation, its grace and the driver's interval allow, the
+//     times apart in which a part was away.
+//   - In the end each access has one key, and no other key works.
+type renewal struct {
+	*scenario
+	contract string
+	accesses []string
+	read     func(ctx context.Context, access string) (credentials, error)
+
+	mu       sync.Mutex
+	faults   []string
+	requests int
+	held     map[string]map[string]credentials // by access and id, what a Secret had
+	away     bool                              // a part is killed
+}
+
+func (s *scenario) renewal(contract string) *renewal {
+	return &renewal{scenario: s, contract: contract, held: map[string]map[string]credentials{}}
+}
+
+// eachAccess names the accesses, ten to a claim.
+func (r *renewal) eachAccess(ask func(access, claim string)) {
+	for i := range *renewing {
+		access := numbered(i)
+		r.accesses = append(r.accesses, access)
+		r.held[access] = map[string]credentials{}
+		ask(access, "bucket-"+numbered(i/10))
+	}
+}
+
+func (r *renewal) fault(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.faults = append(r.faults, fmt.Sprintf(format, args...))
+}
+
+// rotating sets whether keys are renewed.
+func (r *renewal) rotating(on bool) {
+	r.Helper()
+	r.drift, r.terms = fmt.Sprintf("{interval: %s, callsPerSecond: 1000}", dueEvery), ""
+	if on {
+		r.terms = fmt.Sprintf(", defaults: {bucketAccessClass: {keyRotation: %s, keyGrace: %s}}", keyRotation, keyGrace)
+	}
+	r.must(r.writeConfig())
+}
+
+// prove lets keys be renewed while they are used and parts are killed.
+func (r *renewal) prove(parts []part) {
+	r.Helper()
+	first := map[string]credentials{}
+	for _, access := range r.accesses {
+		c, err := r.read(r.ctx, access)
+		r.must(err)
+		first[access] = c
+	}
+	r.rotating(true)
+	ctx, stop := context.WithTimeout(r.ctx, *renewFor)
+	defer stop()
+	var running sync.WaitGroup
+	for i, access := range r.accesses {
+		running.Go(func() {
+			if !wait(ctx, time.Duration(i)*time.Second/time.Duration(len(r.accesses))) {
+				return
+			}
+			r.apply(ctx, access)
+		})
+	}
+	var oldest time.Duration
+	running.Go(func() { oldest = r.watch(ctx) })
+	kills := 0
+	for wait(ctx, betweenKills) {
+		p := parts[kills%len(parts)]
+		r.set(&r.away, true)
+		r.kill(p.name)
+		r.must(p.back())
+		r.set(&r.away, false)
+		kills++
+	}
+	running.Wait()
+
+	r.rotating(false)
+	r.until("one key for each", func() error {
+		keys, err := r.keys()
+		if err == nil && len(keys) != len(r.accesses) {
+			err = fmt.Errorf("%d keys for %d accesses", len(keys), len(r.accesses))
+		}
+		return err
+	})
+	r.must(errors.Join(some("renewal", r.faults)))
+	fewest, all := len(r.held[r.accesses[0]]), 0
+	for _, access := range r.accesses {
+		fewest, all = min(fewest, len(r.held[access])), all+len(r.held[access])
+	}
+	if fewest < 3 || r.requests < len(r.accesses)*int(*renewFor/time.Second)/4 {
+		r.Errorf("%d requests, and %d keys of an access at least, are too few to prove anything", r.requests, fewest)
+	}
+	r.note("%d accesses, %d keys, %d requests, none refused; the oldest key had %.0f s; %d kills", len(r.accesses), all, r.requests, oldest.Seconds(), kills)
+	leaked := r.onlyLast()
+	for _, access := range r.accesses {
+		r.must(r.refused(first[access]))
+	}
+	// All at once, for keys that have leaked.
+	out, err := exec.CommandContext(r.ctx, r.build.Driver, "rotate", "--contract", r.contract, "--now", "--grace", "3s", "--config", filepath.Join(r.dir, "driver.yaml")).CombinedOutput()
+	if err != nil {
+		r.Errorf("rotate --now: %v\n%s", err, tail(string(out), 40))
+	}
+	r.onlyLast()
+	for _, c := range leaked {
+		r.must(r.refused(c))
+	}
+}
+
+// onlyLast is what the Secrets have in the end, which works. What they had before
+// does not, which is tried for one access whole.
+func (r *renewal) onlyLast() map[string]credentials {
+	r.Helper()
+	last := map[string]credentials{}
+	for _, access := range r.accesses {
+		c, err := r.read(r.ctx, access)
+		r.must(err)
+		r.must(c.works(r.ctx))
+		last[access] = c
+	}
+	for id, c := range r.held[r.accesses[0]] {
+		if id != last[r.accesses[0]].AccessKeyID {
+			r.must(r.refused(c))
+		}
+	}
+	return last
+}
+
+// wait reports whether a time has passed before ctx ended.
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+func (r *renewal) set(flag *bool, to bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*flag = to
+}
+
+// apply is an application.
+func (r *renewal) apply(ctx context.Context, access string) {
+	each := time.NewTicker(time.Second)
+	defer each.Stop()
+	var client *s3.Client
+	var with credentials
+	for ctx.Err() == nil {
+		asked := time.Now()
+		c, err := r.read(ctx, access)
+		if err == nil { // else the API server is away
+			if c != with {
+				client, with = c.client(), c
+				r.mu.Lock()
+				r.held[access][c.AccessKeyID] = c
+				r.mu.Unlock()
+			}
+			r.judge(ctx, access, c, asked, put(ctx, client, c.Bucket, "object"))
+		}
+		select {
+		case <-ctx.Done():
+		case <-each.C:
+		}
+	}
+}
+
+// judge holds an answer to the rules, for a key that was in the Secret at a time.
+func (r *renewal) judge(ctx context.Context, access string, c credentials, at time.Time, answer error) {
+	if answer == nil {
+		r.mu.Lock()
+		r.requests++
+		r.mu.Unlock()
+		return
+	}
+	if refusal(answer) != nil { // the service is away
+		return
+	}
+	took := time.Since(at)
+	now, err := r.read(ctx, access)
+	switch {
+	case err == nil && now.AccessKeyID == c.AccessKeyID:
+		r.fault("%s is refused with the key that its Secret has: %v", access, answer)
+	case took < keyGrace/2: // else the grace can have passed since the Secret was read
+		r.fault("%s is refused %s after its Secret had the key: %v", access, took, answer)
+	}
+}
+
+// watch looks at the keys of all accesses as long as ctx lasts, and returns the
+// greatest age, of the times in which all parts were there.
+func (r *renewal) watch(ctx context.Context) (oldest time.Duration) {
+	const most = keyRotation + keyGrace + dueEvery + slack
+	ages, last := map[string]time.Duration{}, time.Now()
+	told := map[string]bool{}
+	for wait(ctx, 200*time.Millisecond) {
+		r.mu.Lock()
+		away := r.away
+		r.mu.Unlock()
+		keys, err := r.keys()
+		passed := time.Since(last)
+		last = time.Now()
+		if err != nil {
+			continue
+		}
+		slots := map[string]int{}
+		for _, k := range keys {
+			if slots[k.slot]++; slots[k.slot] == 3 {
+				r.fault("%s has more than two keys", k.slot)
+			}
+			if !away {
+				ages[k.id] += passed
+			}
+			if oldest = max(oldest, ages[k.id]); ages[k.id] > most && !told[k.id] {
+				told[k.id] = true
+				r.fault("the key %s of %s is older than %s", k.id, k.slot, most)
+			}
+		}
+	}
+	return oldest
+}
+
+// serviceKey is a key of an access as the service lists it.
+type serviceKey struct{ id, slot string }
+
+// keys are those of the accesses.
+func (r *renewal) keys() (out []serviceKey, err error) {
+	var page struct {
+		Items []struct {
+			AccessKeyID string
+			Spec        struct {
+				Slot    string
+				Buckets []any
+			}
+		}
+		NextPageToken string
+	}
+	code, err := r.api(http.MethodGet, "/v1/contracts/"+r.contract+"/keys?pageSize=500", "", &page)
+	if err != nil || code != http.StatusOK || page.NextPageToken != "" {
+		return nil, fmt.Errorf("contractd does not list all keys: HTTP %d, %w", code, err)
+	}
+	for _, k := range page.Items {
+		if len(k.Spec.Buckets) > 0 { // the contract's own has none
+			out = append(out, serviceKey{k.AccessKeyID, k.Spec.Slot})
+		}
+	}
+	return out, nil
 }
 
 // read reads the Secret of an access.

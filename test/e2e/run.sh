@@ -17,6 +17,8 @@ fi
 kube=$(bash kube/build.sh)
 echo "Building COSI's controller and sidecar (about a minute the first time) ..."
 CGO_ENABLED=0 go build -trimpath -o "$bin/cosi" ./cosi
+# One whose keys may live for seconds.
+CGO_ENABLED=0 go -C ../.. build -tags grpcnotrace,e2e -trimpath -o "$bin/e2e-driver" ./cmd/contract-cosi-driver
 go test -c -o "$bin/e2e.test" .
 # Not by go test, which would not pass on a request to end.
 exec "$bin/e2e.test" -test.timeout 0 "$@" -kube "$kube" -bin "$bin"

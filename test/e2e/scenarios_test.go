@@ -63,6 +63,7 @@ var scenarios = []scenarioOf{
 	{"a key rotated as the guide says", rotated},
 	{"keys renewed while they are used, and parts killed", renewed},
 	{"keys in the forms that applications read", readable},
+	{"keys renewed in v1alpha2, and parts killed", renewedV1alpha2},
 	{"the journal in another namespace", journalMoved},
 	{"Secrets in one namespace only", secretsHere},
 	{"5 at upstream's 5 requests a second", throttled},

@@ -45,13 +45,14 @@ const fast = "1000"
 type world struct {
 	*cluster
 	ctx     context.Context
+	version string // of COSI
 	dir     string
 	cosiBin string
 	build   harness.Binaries
 
 	contractd      *harness.Contractd
 	contractdPorts []string
-	drift          string // the setting, of a scenario that has one
+	drift, terms   string // the settings, of a scenario that has them
 	driver         *harness.Driver
 	accounts       map[string]string           // kubeconfigs, by account
 	restarts       int                         // of the API server, which is unjust while it starts
@@ -65,9 +66,9 @@ type log struct {
 	output *harness.Buffer
 }
 
-func newWorld(ctx context.Context, bin, dir string) *world {
+func newWorld(ctx context.Context, version, bin, dir string) *world {
 	return &world{
-		ctx: ctx, cluster: &cluster{}, dir: dir, cosiBin: filepath.Join(bin, "cosi"), accounts: map[string]string{}, running: map[string]*harness.Process{},
+		ctx: ctx, version: version, cluster: &cluster{}, dir: dir, cosiBin: filepath.Join(bin, "cosi"), accounts: map[string]string{}, running: map[string]*harness.Process{},
 		build: harness.Binaries{Driver: filepath.Join(bin, "contract-cosi-driver"), Contractd: filepath.Join(bin, "contractd")},
 	}
 }
@@ -82,10 +83,10 @@ func (w *world) start(kubeBin string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := w.installCOSI(w.ctx, "v1alpha1"); err != nil {
+	if err := w.installCOSI(w.ctx, w.version); err != nil {
 		return err
 	}
-	if err := w.install(w.ctx, "v1alpha1", "v1alpha1"); err != nil {
+	if err := w.install(w.ctx, w.version, w.version); err != nil {
 		return err
 	}
 	if err := w.apply(w.ctx, "-f", controllerRBAC); err != nil {
@@ -115,6 +116,9 @@ func (w *world) start(kubeBin string) (err error) {
 	}
 	if err := w.startDriver(); err != nil {
 		return err
+	}
+	if w.version != "v1alpha1" {
+		return w.startStandIn()
 	}
 	return errors.Join(w.startCOSI("controller", fast), w.startCOSI("sidecar", fast))
 }
@@ -193,11 +197,11 @@ backends:
 - name: main
   type: contractapi
   contractapi: {url: "%s", tokenFile: %s}
-onDemand: {backend: main, onLastBucket: cancel, adoptBuckets: true}
+onDemand: {backend: main, onLastBucket: cancel, adoptBuckets: true%s}
 objects: {}
 applicationSecrets: {}
 drift: %s
-`, driverName, journalNamespace, w.accounts[driverAccount], w.contractd.API, w.contractd.TokenFile, cmp.Or(w.drift, "{}"))
+`, driverName, journalNamespace, w.accounts[driverAccount], w.contractd.API, w.contractd.TokenFile, w.terms, cmp.Or(w.drift, "{}"))
 }
 
 // writeConfig writes the driver's configuration, which it reads again by itself.
@@ -231,6 +235,14 @@ func (w *world) startCOSI(role, qps string) error {
 	p, err := harness.Start(w.ctx, w.cosiBin, role, "--kubeconfig", w.accounts[account], "--driver-addr", w.driver.Endpoint,
 		"--qps", qps, "--retry-max", "2s", "-v", "3")
 	w.runs(role, p)
+	return err
+}
+
+// startStandIn starts what stands in for the controller and the sidecar of v1alpha2,
+// which upstream has not released.
+func (w *world) startStandIn() error {
+	p, err := harness.Start(w.ctx, w.cosiBin, "v1alpha2", "--kubeconfig", w.kubeconfig, "--driver-addr", w.driver.Endpoint, "--qps", fast)
+	w.runs("sidecar", p)
 	return err
 }
 

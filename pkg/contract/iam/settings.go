@@ -33,6 +33,10 @@ type Settings struct {
 	CredentialsDir string `yaml:"credentialsDir,omitempty"`
 	// WebIdentity, in place of both, is a role that the driver assumes.
 	WebIdentity *WebIdentity `yaml:"webIdentity,omitempty"`
+	// PodIdentity, in their place, is the role of the driver's ServiceAccount.
+	PodIdentity *PodIdentity `yaml:"podIdentity,omitempty"`
+	// InstanceProfile, in their place, is the role of the driver's machine.
+	InstanceProfile *InstanceProfile `yaml:"instanceProfile,omitempty"`
 	// Path begins the paths of all IAM users; /contract-cosi/ by default.
 	Path string `yaml:"path,omitempty"`
 	// PermissionsBoundary is the ARN of a policy that bounds every user.
@@ -80,19 +84,22 @@ func (s *Settings) Load(from settings.Section) {
 	from.At("url").URL(s.URL)
 	s.Endpoints.Check(from.At("endpoints"))
 	dir := from.At("credentialsDir")
-	given := 0
-	for _, is := range []bool{s.CredentialsFile != "", s.CredentialsDir != "", s.WebIdentity != nil} {
-		if is {
+	roles := s.roles()
+	given := len(roles)
+	for _, file := range []string{s.CredentialsFile, s.CredentialsDir} {
+		if file != "" {
 			given++
 		}
 	}
 	switch {
 	case given != 1:
-		from.Faultf("give one of credentialsFile, for one account, webIdentity, for one account without a stored key, and credentialsDir, for an account per contract")
+		from.Faultf("give one of credentialsFile, for one account, webIdentity, podIdentity and instanceProfile, for one account without a stored key, and credentialsDir, for an account per contract")
 	case s.CredentialsFile != "":
 		from.At("credentialsFile").KeyPair(s.CredentialsFile)
-	case s.WebIdentity != nil:
-		s.WebIdentity.check(from.At("webIdentity"))
+	case len(roles) > 0:
+		for name, r := range roles {
+			r.check(from.At(name))
+		}
 	default:
 		for _, name := range s.Accounts() {
 			dir.KeyPair(filepath.Join(s.CredentialsDir, name))
@@ -113,15 +120,32 @@ func (s *Settings) Load(from settings.Section) {
 	from.At("settleTime").Between(s.SettleTime, 0, contract.MaxSettleTime)
 }
 
+// roles are those that are given, by their names in the settings.
+func (s *Settings) roles() map[string]role {
+	out := map[string]role{}
+	if s.WebIdentity != nil {
+		out["webIdentity"] = s.WebIdentity
+	}
+	if s.PodIdentity != nil {
+		out["podIdentity"] = s.PodIdentity
+	}
+	if s.InstanceProfile != nil {
+		out["instanceProfile"] = s.InstanceProfile
+	}
+	return out
+}
+
 // Secrets implements contract.Settings.
 func (s *Settings) Secrets() map[string]string {
-	switch {
-	case s.CredentialsFile != "":
+	if s.CredentialsFile != "" {
 		return map[string]string{"credentials": s.CredentialsFile}
-	case s.WebIdentity != nil:
-		return map[string]string{"token of the role": s.WebIdentity.TokenFile}
 	}
 	out := map[string]string{}
+	for _, r := range s.roles() {
+		if file := r.token(); file != "" {
+			out["token of the role"] = file
+		}
+	}
 	for _, name := range s.Accounts() {
 		out["credentials of contract "+name] = filepath.Join(s.CredentialsDir, name)
 	}
@@ -167,8 +191,8 @@ func (s *Settings) Open(p contract.Parts) (contract.Provider, error) {
 		c.Credentials, c.Accounts = ring.of, s.Accounts
 		return New(c), nil
 	}
-	if s.WebIdentity != nil {
-		c.Credentials = s.WebIdentity.credentials(s.Region, p)
+	for _, r := range s.roles() {
+		c.Credentials = r.credentials(s.Region, p)
 		return New(c), nil
 	}
 	key, err := settings.OpenKeyPair(s.CredentialsFile, p.Changed("credentials"))

@@ -75,6 +75,11 @@ func (t Table) Fault(err error, operation string) error {
 	status, header := 0, http.Header(nil) // 0: no answer came
 	if errors.As(err, &response) && response.Response != nil {
 		status, header = response.HTTPStatusCode(), response.Response.Header
+	} else if other, ok := errors.AsType[interface {
+		error
+		HTTPStatusCode() int
+	}](err); ok {
+		status = other.HTTPStatusCode()
 	}
 	switch {
 	case err == nil:

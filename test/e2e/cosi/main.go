@@ -1,5 +1,6 @@
 // Command cosi is the COSI v0.2.2 controller or its sidecar: upstream's
-// reconcilers as released, with an event loop of our own around them. Upstream's
+// reconcilers as released, with an event loop of our own around them. For v1alpha2,
+// of which nothing is released, something stands in that does as is known of it. Upstream's
 // two commands cannot be built from its module, because their loop is in a
 // module that was never published. Leader election, of the sidecar alone, is
 // asked for where there are several.
@@ -61,8 +62,8 @@ type settings struct {
 
 func parse(args []string, stderr io.Writer) (settings, error) {
 	var s settings
-	if len(args) == 0 || args[0] != "controller" && args[0] != "sidecar" {
-		return s, errors.New("usage: cosi controller|sidecar [flags]")
+	if len(args) == 0 || args[0] != "controller" && args[0] != "sidecar" && args[0] != "v1alpha2" {
+		return s, errors.New("usage: cosi controller|sidecar|v1alpha2 [flags]")
 	}
 	s.role = args[0]
 	flags := flag.NewFlagSet("cosi "+s.role, flag.ContinueOnError)
@@ -89,6 +90,9 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 	if s.qps > 0 {
 		config.QPS, config.Burst = float32(s.qps), int(2*s.qps)
+	}
+	if s.role == "v1alpha2" {
+		return standIn(ctx, config, s.driver)
 	}
 	c, err := newClients(config)
 	if err != nil {
