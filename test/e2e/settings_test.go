@@ -73,9 +73,14 @@ func (t *team) claim(name string) (bucket string) {
 // unclaim deletes all claims that there are and waits for the end of their buckets.
 func (t *team) unclaim(names ...string) {
 	t.Helper()
-	_, err := t.kubectl(t.ctx, "", append([]string{"-n", t.namespace, "delete", "bucketclaim", "--timeout=60s"}, names...)...)
+	_, err := t.kubectl(t.ctx, "", append([]string{"-n", t.namespace, "delete", "bucketclaim", "--wait=false"}, names...)...)
 	t.must(err)
-	(&tenant{t.scenario, t.namespace, nil, map[types.UID]state{}}).vanish()
+	t.tenant().vanish()
+}
+
+// tenant is the team as COSI has it.
+func (t *team) tenant() *tenant {
+	return &tenant{t.scenario, t.namespace, nil, map[types.UID]state{}}
 }
 
 // manifest is a BucketSettings; spec is in YAML's flow style.
