@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/container-object-storage-interface/client/apis/objectstorage/v1alpha1"
 
 	api "github.com/contract-cosi/contract-cosi-driver/pkg/apis/v1alpha1"
@@ -79,10 +77,8 @@ func (o *orders) show(name string) string {
 
 func (o *orders) get(name string) *api.Contract {
 	o.Helper()
-	text, err := o.kubectl(o.ctx, "", "-n", o.namespace, "get", "contract", name, "-o", "json")
+	out, err := o.own.Contracts(o.namespace).Get(o.ctx, name, metav1.GetOptions{})
 	o.must(err)
-	out := &api.Contract{}
-	o.must(json.Unmarshal([]byte(text), out))
 	return out
 }
 
@@ -422,13 +418,11 @@ func thousandOrders(s *scenario) {
 	}
 	inSync := func(n int) func() error {
 		return func() error {
-			class, err := s.dynamic.Resource(api.GroupVersion.WithResource("contractclasses")).Get(s.ctx, o.class, metav1.GetOptions{})
+			class, err := s.own.ContractClasses().Get(s.ctx, o.class, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
-			in, _, _ := unstructured.NestedInt64(class.Object, "status", "inSync")
-			observed, _, _ := unstructured.NestedInt64(class.Object, "status", "observedGeneration")
-			if in < int64(n) || observed != class.GetGeneration() {
+			if in, observed := class.Status.InSync, class.Status.ObservedGeneration; in < int64(n) || observed != class.Generation {
 				return fmt.Errorf("%d, not %d, at generation %d", in, n, observed)
 			}
 			return nil
@@ -501,7 +495,7 @@ func thousandOrders(s *scenario) {
 	s.note("a change of the class arrives at all in %.0f s", time.Since(start).Seconds())
 
 	start = time.Now()
-	all := s.dynamic.Resource(api.GroupVersion.WithResource("contracts")).Namespace(o.namespace)
+	all := s.own.Contracts(o.namespace)
 	s.must(all.DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	s.until("all gone", func() error {
 		list, err := all.List(s.ctx, metav1.ListOptions{Limit: 1})

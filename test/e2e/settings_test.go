@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -103,9 +102,9 @@ func (t *team) settles(name, claim, spec string) *api.BucketSettings {
 // comes waits for a condition of the newest generation, with a text in it.
 func (t *team) comes(name, condition string, is metav1.ConditionStatus, says string) *api.BucketSettings {
 	t.Helper()
-	out := &api.BucketSettings{}
+	var out *api.BucketSettings
 	t.until(fmt.Sprintf("%s=%s %q", condition, is, says), func() error {
-		*out = *t.bucketSettings(name)
+		out = t.bucketSettings(name)
 		for _, c := range out.Status.Conditions {
 			if c.Type == condition && c.Status == is && c.ObservedGeneration == out.Generation && strings.Contains(c.Reason+": "+c.Message, says) {
 				return nil
@@ -118,10 +117,8 @@ func (t *team) comes(name, condition string, is metav1.ConditionStatus, says str
 
 func (t *team) bucketSettings(name string) *api.BucketSettings {
 	t.Helper()
-	text, err := t.kubectl(t.ctx, "", "-n", t.namespace, "get", "bucketsettings", name, "-o", "json")
+	out, err := t.own.BucketSettings(t.namespace).Get(t.ctx, name, metav1.GetOptions{})
 	t.must(err)
-	out := &api.BucketSettings{}
-	t.must(json.Unmarshal([]byte(text), out))
 	return out
 }
 
