@@ -246,6 +246,50 @@ func refusedOrders(s *scenario) {
 	o.delete("later")
 }
 
+// anothersContract is an order that comes to a contract of another owner: it is refused,
+// says why, and its end leaves that contract alone.
+func anothersContract(s *scenario) {
+	o := s.orders("order-anothers")
+	if code, err := s.api(http.MethodPut, "/v1/contracts/anothers", `{"owner":"another"}`, nil); err != nil || code != http.StatusCreated {
+		s.Fatalf("HTTP %d, %v", code, err)
+	}
+	o.existing("theirs", "anothers")
+	for _, reclaim := range []string{"Retain", "Delete"} {
+		o.order("theirs", ", reclaimPolicy: "+reclaim)
+		o.wait("theirs", "Ready=False")
+		s.until("told whose it is", func() error {
+			if text := o.show("theirs"); !strings.Contains(text, "belongs to another owner") {
+				return errors.New(text)
+			}
+			return nil
+		})
+		o.delete("theirs")
+	}
+	if _, code, err := s.signed("anothers"); err != nil || code != http.StatusOK {
+		s.Errorf("another owner's contract: HTTP %d, %v", code, err)
+	}
+	if code, err := s.api(http.MethodDelete, "/v1/contracts/anothers", "", nil); err != nil || code != http.StatusNoContent {
+		s.Errorf("it cannot be cancelled: HTTP %d, %v", code, err)
+	}
+	// A namespace that the class does not name.
+	_, err := s.kubectl(s.ctx, "", "label", "namespace", o.namespace, "storage-")
+	s.must(err)
+	o.order("refused", "")
+	o.wait("refused", "Accepted=False")
+	if text := o.show("refused"); !strings.Contains(text, "reason: NamespaceNotAllowed") || !strings.Contains(text, "namespaceSelector") {
+		s.Errorf("in a namespace that may not order: %s", text)
+	}
+	o.delete("refused")
+}
+
+// existing has a Contract come to a contract that is there.
+func (o *orders) existing(name, contract string) {
+	o.Helper()
+	_, err := o.kubectl(o.ctx, "", "patch", "contractclass", o.class, "--type=merge", "-p",
+		fmt.Sprintf(`{"spec":{"existing":[{"namespace":%q,"name":%q,"contract":%q}]}}`, o.namespace, name, contract))
+	o.must(err)
+}
+
 // unchanged waits until a Contract has what it had before, and is ready.
 func (o *orders) unchanged(name string, before *api.Contract) {
 	o.Helper()
@@ -378,9 +422,7 @@ func ordersInTrouble(s *scenario) {
 	}
 	// But by the platform's word.
 	o.delete("kept")
-	_, err = s.kubectl(s.ctx, "", "patch", "contractclass", o.class, "--type=merge", "-p",
-		fmt.Sprintf(`{"spec":{"existing":[{"namespace":%q,"name":"kept","contract":%q}]}}`, o.namespace, first))
-	s.must(err)
+	o.existing("kept", first)
 	o.order("kept", ", reclaimPolicy: Delete")
 	o.wait("kept", "Ready")
 	if second := o.get("kept").Status.Contract; second != first {
@@ -519,9 +561,7 @@ func takenOver(s *scenario) {
 	s.must(err)
 	o := &orders{s, n.name, n.name}
 	o.offer(20)
-	_, err = s.kubectl(s.ctx, "", "patch", "contractclass", o.class, "--type=merge", "-p",
-		fmt.Sprintf(`{"spec":{"existing":[{"namespace":%q,"name":"mine","contract":%q}]}}`, n.name, n.name))
-	s.must(err)
+	o.existing("mine", n.name)
 	o.order("mine", ", reclaimPolicy: Delete")
 	o.wait("mine", "Ready")
 	if mine := o.get("mine"); mine.Status.Contract != n.name || mine.Status.Buckets != 1 {
