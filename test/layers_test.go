@@ -24,6 +24,7 @@ var levels = map[string]int{
 	"pkg/contract/contractapi/internal/api": 0, // generated; it knows nothing of the driver
 	"pkg/cosipb/v1alpha2":                   0, // generated too
 	"pkg/apis/v1alpha1":                     0,
+	"pkg/apis/client":                       1,
 	"pkg/reload":                            0,
 
 	"pkg/cosi":        1,

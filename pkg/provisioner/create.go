@@ -238,7 +238,7 @@ func (p *Provisioner) checkCreate(name string, parameters map[string]string) (bu
 // noContract is for a name that the configuration does not have. It may get it,
 // so the call may succeed later.
 func noContract(name string) error {
-	return fault.New(fault.FailedPrecondition, "contract %q is not in the driver's configuration; ask the platform's operator to add it, or use another BucketClass", name)
+	return fault.New(fault.FailedPrecondition, "contract %q is not in the driver's configuration, and no accepted Contract has it; ask the platform's operator to add it, or use another BucketClass", name)
 }
 
 // undoCreate takes back what a failed create has made, so that no bucket is

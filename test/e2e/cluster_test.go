@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/container-object-storage-interface/client/clientset/versioned"
 
+	apiclient "github.com/contract-cosi/contract-cosi-driver/pkg/apis/client"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
 
@@ -42,6 +43,7 @@ type cluster struct {
 	kube              kubernetes.Interface
 	cosi              versioned.Interface // v1alpha1
 	dynamic           dynamic.Interface   // any version
+	own               *apiclient.Client   // of the driver's types
 }
 
 // startCluster runs etcd and an API server that only the administrator may use.
@@ -90,7 +92,10 @@ func startCluster(ctx context.Context, bin, dir string) (*cluster, error) {
 	if c.cosi, err = versioned.NewForConfig(config); err != nil {
 		return c, err
 	}
-	c.dynamic, err = dynamic.NewForConfig(config)
+	if c.dynamic, err = dynamic.NewForConfig(config); err != nil {
+		return c, err
+	}
+	c.own, err = apiclient.New(config)
 	return c, err
 }
 

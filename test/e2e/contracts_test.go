@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/container-object-storage-interface/client/apis/objectstorage/v1alpha1"
 
 	api "github.com/contract-cosi/contract-cosi-driver/pkg/apis/v1alpha1"
@@ -79,10 +77,8 @@ func (o *orders) show(name string) string {
 
 func (o *orders) get(name string) *api.Contract {
 	o.Helper()
-	text, err := o.kubectl(o.ctx, "", "-n", o.namespace, "get", "contract", name, "-o", "json")
+	out, err := o.own.Contracts(o.namespace).Get(o.ctx, name, metav1.GetOptions{})
 	o.must(err)
-	out := &api.Contract{}
-	o.must(json.Unmarshal([]byte(text), out))
 	return out
 }
 
@@ -250,6 +246,50 @@ func refusedOrders(s *scenario) {
 	o.delete("later")
 }
 
+// anothersContract is an order that comes to a contract of another owner: it is refused,
+// says why, and its end leaves that contract alone.
+func anothersContract(s *scenario) {
+	o := s.orders("order-anothers")
+	if code, err := s.api(http.MethodPut, "/v1/contracts/anothers", `{"owner":"another"}`, nil); err != nil || code != http.StatusCreated {
+		s.Fatalf("HTTP %d, %v", code, err)
+	}
+	o.existing("theirs", "anothers")
+	for _, reclaim := range []string{"Retain", "Delete"} {
+		o.order("theirs", ", reclaimPolicy: "+reclaim)
+		o.wait("theirs", "Ready=False")
+		s.until("told whose it is", func() error {
+			if text := o.show("theirs"); !strings.Contains(text, "belongs to another owner") {
+				return errors.New(text)
+			}
+			return nil
+		})
+		o.delete("theirs")
+	}
+	if _, code, err := s.signed("anothers"); err != nil || code != http.StatusOK {
+		s.Errorf("another owner's contract: HTTP %d, %v", code, err)
+	}
+	if code, err := s.api(http.MethodDelete, "/v1/contracts/anothers", "", nil); err != nil || code != http.StatusNoContent {
+		s.Errorf("it cannot be cancelled: HTTP %d, %v", code, err)
+	}
+	// A namespace that the class does not name.
+	_, err := s.kubectl(s.ctx, "", "label", "namespace", o.namespace, "storage-")
+	s.must(err)
+	o.order("refused", "")
+	o.wait("refused", "Accepted=False")
+	if text := o.show("refused"); !strings.Contains(text, "reason: NamespaceNotAllowed") || !strings.Contains(text, "namespaceSelector") {
+		s.Errorf("in a namespace that may not order: %s", text)
+	}
+	o.delete("refused")
+}
+
+// existing has a Contract come to a contract that is there.
+func (o *orders) existing(name, contract string) {
+	o.Helper()
+	_, err := o.kubectl(o.ctx, "", "patch", "contractclass", o.class, "--type=merge", "-p",
+		fmt.Sprintf(`{"spec":{"existing":[{"namespace":%q,"name":%q,"contract":%q}]}}`, o.namespace, name, contract))
+	o.must(err)
+}
+
 // unchanged waits until a Contract has what it had before, and is ready.
 func (o *orders) unchanged(name string, before *api.Contract) {
 	o.Helper()
@@ -382,9 +422,7 @@ func ordersInTrouble(s *scenario) {
 	}
 	// But by the platform's word.
 	o.delete("kept")
-	_, err = s.kubectl(s.ctx, "", "patch", "contractclass", o.class, "--type=merge", "-p",
-		fmt.Sprintf(`{"spec":{"existing":[{"namespace":%q,"name":"kept","contract":%q}]}}`, o.namespace, first))
-	s.must(err)
+	o.existing("kept", first)
 	o.order("kept", ", reclaimPolicy: Delete")
 	o.wait("kept", "Ready")
 	if second := o.get("kept").Status.Contract; second != first {
@@ -422,13 +460,11 @@ func thousandOrders(s *scenario) {
 	}
 	inSync := func(n int) func() error {
 		return func() error {
-			class, err := s.dynamic.Resource(api.GroupVersion.WithResource("contractclasses")).Get(s.ctx, o.class, metav1.GetOptions{})
+			class, err := s.own.ContractClasses().Get(s.ctx, o.class, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
-			in, _, _ := unstructured.NestedInt64(class.Object, "status", "inSync")
-			observed, _, _ := unstructured.NestedInt64(class.Object, "status", "observedGeneration")
-			if in < int64(n) || observed != class.GetGeneration() {
+			if in, observed := class.Status.InSync, class.Status.ObservedGeneration; in < int64(n) || observed != class.Generation {
 				return fmt.Errorf("%d, not %d, at generation %d", in, n, observed)
 			}
 			return nil
@@ -501,7 +537,7 @@ func thousandOrders(s *scenario) {
 	s.note("a change of the class arrives at all in %.0f s", time.Since(start).Seconds())
 
 	start = time.Now()
-	all := s.dynamic.Resource(api.GroupVersion.WithResource("contracts")).Namespace(o.namespace)
+	all := s.own.Contracts(o.namespace)
 	s.must(all.DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	s.until("all gone", func() error {
 		list, err := all.List(s.ctx, metav1.ListOptions{Limit: 1})
@@ -525,9 +561,7 @@ func takenOver(s *scenario) {
 	s.must(err)
 	o := &orders{s, n.name, n.name}
 	o.offer(20)
-	_, err = s.kubectl(s.ctx, "", "patch", "contractclass", o.class, "--type=merge", "-p",
-		fmt.Sprintf(`{"spec":{"existing":[{"namespace":%q,"name":"mine","contract":%q}]}}`, n.name, n.name))
-	s.must(err)
+	o.existing("mine", n.name)
 	o.order("mine", ", reclaimPolicy: Delete")
 	o.wait("mine", "Ready")
 	if mine := o.get("mine"); mine.Status.Contract != n.name || mine.Status.Buckets != 1 {

@@ -4,13 +4,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/container-object-storage-interface/client/apis/objectstorage/v1alpha1"
 	cosiproto "sigs.k8s.io/container-object-storage-interface/proto"
@@ -29,13 +27,13 @@ func manySettings(s *scenario) {
 	s.kill("sidecar")
 	s.kill("controller")
 	o := s.orders("settings-many")
-	var text strings.Builder
-	for i := range contracts {
-		_, _ = fmt.Fprintf(&text, "---\napiVersion: contract-cosi.github.io/v1alpha1\nkind: Contract\nmetadata: {name: c%d, namespace: %s}\nspec: {className: %s, reclaimPolicy: Delete}\n", i, o.namespace, o.class)
-	}
-	_, err := s.kubectl(s.ctx, text.String(), "create", "-f", "-")
-	s.must(err)
-	all := s.dynamic.Resource(api.GroupVersion.WithResource("contracts")).Namespace(o.namespace)
+	all, of := s.own.Contracts(o.namespace), s.own.BucketSettings(o.namespace)
+	s.must(inTurns(contracts, func(i int) error {
+		_, err := all.Create(s.ctx, &api.Contract{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i)}, Spec: api.ContractSpec{ClassName: o.class, ReclaimPolicy: api.Delete},
+		}, metav1.CreateOptions{})
+		return err
+	}))
 	names := make([]string, contracts)
 	classes := make([]string, contracts)
 	for quarter := 1; quarter <= 4; quarter++ {
@@ -46,14 +44,10 @@ func manySettings(s *scenario) {
 			}
 			n := 0
 			for _, c := range list.Items {
-				name, _, _ := unstructured.NestedString(c.Object, "status", "contract")
-				made, _, _ := unstructured.NestedSlice(c.Object, "status", "bucketClasses")
-				if name == "" || len(made) == 0 {
+				if c.Status.Contract == "" || len(c.Status.BucketClasses) == 0 {
 					continue
 				}
-				names[n] = name
-				class, _ := made[0].(map[string]any)
-				classes[n], _ = class["name"].(string)
+				names[n], classes[n] = c.Status.Contract, c.Status.BucketClasses[0].Name
 				n++
 			}
 			if n < contracts*quarter/4 {
@@ -96,14 +90,14 @@ func manySettings(s *scenario) {
 	}))
 
 	start := time.Now()
-	text.Reset()
-	for i := range settings {
-		_, _ = fmt.Fprintf(&text, "---\napiVersion: contract-cosi.github.io/v1alpha1\nkind: BucketSettings\nmetadata: {name: b%d, namespace: %s}\nspec: {bucketClaimName: b%d, tags: {n: 'x%d'}, policy: '%s'}\n", i, o.namespace, i, i, noACLs)
-	}
-	_, err = s.kubectl(s.ctx, text.String(), "create", "-f", "-")
-	s.must(err)
+	s.must(inTurns(settings, func(i int) error {
+		_, err := of.Apply(s.ctx, &api.BucketSettings{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("b%d", i)},
+			Spec:       api.BucketSettingsSpec{BucketClaimName: fmt.Sprintf("b%d", i), Tags: map[string]api.TagValue{"n": api.TagValue(fmt.Sprint("x", i))}, Policy: noACLs},
+		}, metav1.ApplyOptions{FieldManager: "e2e"})
+		return err
+	}))
 	created := time.Since(start)
-	of := s.dynamic.Resource(api.GroupVersion.WithResource("bucketsettings")).Namespace(o.namespace)
 	for quarter := 1; quarter <= 4; quarter++ {
 		s.until("settled", func() error {
 			list, err := of.List(s.ctx, metav1.ListOptions{})
@@ -112,7 +106,7 @@ func manySettings(s *scenario) {
 			}
 			n := 0
 			for _, c := range list.Items {
-				if now, _, _ := unstructured.NestedMap(c.Object, "status", "now"); now != nil {
+				if c.Status.Now != nil {
 					n++
 				}
 			}
@@ -188,7 +182,7 @@ func manySettings(s *scenario) {
 	change("among the looks after a start", 8)
 
 	start = time.Now()
-	_, err = of.Patch(s.ctx, "b7", types.MergePatchType, []byte(`{"spec":{"tags":{"n":"changed"}}}`), metav1.PatchOptions{})
+	_, err := of.Patch(s.ctx, "b7", types.MergePatchType, []byte(`{"spec":{"tags":{"n":"changed"}}}`), metav1.PatchOptions{})
 	s.must(err)
 	t := &team{orders: o}
 	t.comes("b7", api.Ready, metav1.ConditionTrue, "")

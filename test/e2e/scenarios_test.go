@@ -41,6 +41,7 @@ var scenarios = []scenarioOf{
 	{"every manifest of the guide", theGuide},
 	{"a contract ordered with kubectl", ordered},
 	{"orders that are refused", refusedOrders},
+	{"an order of another's contract", anothersContract},
 	{"orders in trouble", ordersInTrouble},
 	{"a contract taken over by an order", takenOver},
 	{"settings of a bucket", bucketSettings},

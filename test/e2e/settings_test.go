@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -73,9 +72,14 @@ func (t *team) claim(name string) (bucket string) {
 // unclaim deletes all claims that there are and waits for the end of their buckets.
 func (t *team) unclaim(names ...string) {
 	t.Helper()
-	_, err := t.kubectl(t.ctx, "", append([]string{"-n", t.namespace, "delete", "bucketclaim", "--timeout=60s"}, names...)...)
+	_, err := t.kubectl(t.ctx, "", append([]string{"-n", t.namespace, "delete", "bucketclaim", "--wait=false"}, names...)...)
 	t.must(err)
-	(&tenant{t.scenario, t.namespace, nil, map[types.UID]state{}}).vanish()
+	t.tenant().vanish()
+}
+
+// tenant is the team as COSI has it.
+func (t *team) tenant() *tenant {
+	return &tenant{t.scenario, t.namespace, nil, map[types.UID]state{}}
 }
 
 // manifest is a BucketSettings; spec is in YAML's flow style.
@@ -98,9 +102,9 @@ func (t *team) settles(name, claim, spec string) *api.BucketSettings {
 // comes waits for a condition of the newest generation, with a text in it.
 func (t *team) comes(name, condition string, is metav1.ConditionStatus, says string) *api.BucketSettings {
 	t.Helper()
-	out := &api.BucketSettings{}
+	var out *api.BucketSettings
 	t.until(fmt.Sprintf("%s=%s %q", condition, is, says), func() error {
-		*out = *t.bucketSettings(name)
+		out = t.bucketSettings(name)
 		for _, c := range out.Status.Conditions {
 			if c.Type == condition && c.Status == is && c.ObservedGeneration == out.Generation && strings.Contains(c.Reason+": "+c.Message, says) {
 				return nil
@@ -113,10 +117,8 @@ func (t *team) comes(name, condition string, is metav1.ConditionStatus, says str
 
 func (t *team) bucketSettings(name string) *api.BucketSettings {
 	t.Helper()
-	text, err := t.kubectl(t.ctx, "", "-n", t.namespace, "get", "bucketsettings", name, "-o", "json")
+	out, err := t.own.BucketSettings(t.namespace).Get(t.ctx, name, metav1.GetOptions{})
 	t.must(err)
-	out := &api.BucketSettings{}
-	t.must(json.Unmarshal([]byte(text), out))
 	return out
 }
 

@@ -355,8 +355,11 @@ func (n *tenant) vanish() {
 			return err
 		}
 		var left []string
-		for _, c := range o.claims {
-			left = append(left, "claim "+c.Name)
+		for i := range o.claims {
+			left = append(left, "claim "+o.claims[i].Name)
+		}
+		if err := n.bury(o, orphans); err != nil {
+			return err
 		}
 		for _, b := range o.buckets {
 			left = append(left, "Bucket "+b.Name)
@@ -409,6 +412,22 @@ func (n *tenant) vanish() {
 			n.Errorf("the log of %s holds the secret of access %s", strings.Join(who, " and of "), access)
 		}
 	}
+}
+
+// bury takes the finalizers from claims that are deleted and whose Bucket is gone: the
+// released sidecar does that before it deletes the Bucket, and no more if it fails then.
+func (n *tenant) bury(o objects, orphans map[types.UID]bool) error {
+	for i := range o.claims {
+		c := &o.claims[i]
+		if c.DeletionTimestamp.IsZero() || o.bucketOf(c).Name != "" || !n.stuck(c) {
+			continue
+		}
+		orphans[c.UID], c.Finalizers = true, nil
+		if _, err := n.claims().Update(n.ctx, c, metav1.UpdateOptions{}); gone(err) != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // journal is the names of the driver's records, which have those of the buckets

@@ -12,6 +12,7 @@ import (
 
 	kubeerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/container-object-storage-interface/client/apis/objectstorage/v1alpha1"
 
 	api "github.com/contract-cosi/contract-cosi-driver/pkg/apis/v1alpha1"
@@ -194,6 +195,21 @@ func (w *walked) arrives() {
 		w.client = nil
 	}
 	w.sign()
+	n, orphans := w.tenant(), map[types.UID]bool{}
+	w.until("without the claims that were deleted", func() error {
+		o, err := n.objects()
+		if err == nil {
+			err = n.bury(o, orphans)
+		}
+		for _, c := range o.claims {
+			if err == nil && !c.DeletionTimestamp.IsZero() {
+				err = errors.New("there is claim " + c.Name)
+			}
+		}
+		return err
+	})
+	w.orphans += len(orphans)
+	n.ready()
 	for _, claim := range slices.Sorted(maps.Keys(w.claims)) {
 		bucket := w.claim(claim)
 		if want := w.settings[claim]; want != "" {
@@ -204,17 +220,7 @@ func (w *walked) arrives() {
 		}
 	}
 	for _, claim := range []string{"a", "b", "c"} {
-		if w.claims[claim] {
-			continue
-		}
-		w.until("unclaimed", func() error {
-			_, err := w.cosi.ObjectstorageV1alpha1().BucketClaims(w.namespace).Get(w.ctx, claim, metav1.GetOptions{})
-			if err == nil {
-				return errors.New("the claim is there")
-			}
-			return gone(err)
-		})
-		if w.settings[claim] != "" {
+		if !w.claims[claim] && w.settings[claim] != "" {
 			w.comes(claim, api.Ready, metav1.ConditionFalse, "NoSuchClaim")
 		}
 	}
