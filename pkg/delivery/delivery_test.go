@@ -105,6 +105,10 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status(404, metav1.StatusReasonNotFound)
 	case resource == "secrets":
 		var in corev1.Secret
+		var options metav1.DeleteOptions
+		if verb == "delete" {
+			_ = json.NewDecoder(r.Body).Decode(&options)
+		}
 		if verb == "post" || verb == "put" {
 			if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 				status(400, metav1.StatusReasonBadRequest)
@@ -124,6 +128,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			status(404, metav1.StatusReasonNotFound)
 			return
 		case verb == "put" && in.ResourceVersion != have.ResourceVersion:
+			status(409, metav1.StatusReasonConflict)
+			return
+		case options.Preconditions != nil && *options.Preconditions.UID != have.UID:
 			status(409, metav1.StatusReasonConflict)
 			return
 		case verb == "delete":

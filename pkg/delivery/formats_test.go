@@ -308,6 +308,27 @@ func TestWithdraw(t *testing.T) {
 	}
 }
 
+// A Secret that a user has put in the place of the driver's, between the look and the
+// deletion, stays.
+func TestWithdrawOfAnother(t *testing.T) {
+	t.Parallel()
+	a := world("v1alpha1")
+	s, ctx, _ := a.open(t)
+	if _, err := s.Deliver(ctx, first("old")); err != nil {
+		t.Fatal(err)
+	}
+	a.before = func(verb, resource string) {
+		if verb == "delete" && resource == "secrets" {
+			a.mu.Lock()
+			a.secrets["blue/web-env"] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "web-env", UID: "mine"}}
+			a.mu.Unlock()
+		}
+	}
+	if err := s.Withdraw(ctx, first("old").Access, []string{"env"}); !fault.Is(err, fault.Mismatch) || a.secrets["blue/web-env"] == nil {
+		t.Errorf("%v, left %v", err, a.secrets)
+	}
+}
+
 // tender does what it is told for accesses.
 type tender struct {
 	mu    sync.Mutex

@@ -43,6 +43,9 @@ func parse(t *testing.T, text string) map[string]string {
 func FuzzFormats(f *testing.F) {
 	f.Add("AKIA0", "wJalr/+=", "https://s3.example.com:8443", "us-east-1", "data", true)
 	f.Add("a b", "%(x)s$HOME'\"`#;", "http://[::1]:9000/x?y", "x\n[y]", "../x", false)
+	for _, special := range "%$#;\"'`\\ \t\r\n" {
+		f.Add("id", "a"+string(special)+"b", "https://s3.example", "r", "data", true)
+	}
 	f.Add("a", "b", "9", "c", "d", false)
 	f.Add("a\x00", "\xff", "://", "", "é", false)
 	f.Fuzz(func(t *testing.T, id, key, endpoint, region, bucket string, path bool) {

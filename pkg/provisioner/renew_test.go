@@ -399,7 +399,7 @@ func TestSecretThatWasChangedBeforeDelivery(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRenewing(t, memory.Chosen, 1)
 			refusing := true
-			r.line = func(a appLine) Deliverer { return unwritable{a, &refusing} }
+			r.line = func(a appLine) Deliverer { return unwritable{a, &refusing, fault.Unavailable} }
 			p := r.granted()
 			old := r.apps["ba-1"]
 			time.Sleep(every)
@@ -448,11 +448,12 @@ func TestAccessThatIsNotSeenIsNoFailure(t *testing.T) {
 type unwritable struct {
 	appLine
 	refusing *bool
+	kind     fault.Kind
 }
 
 func (u unwritable) Deliver(ctx context.Context, d Delivery) (bool, error) {
 	if *u.refusing && d.Replaces != "" && d.Replaces != d.Key.AccessKeyID {
-		return false, fault.New(fault.Unavailable, "the API server is away")
+		return false, fault.New(u.kind, "the API server is away, or refuses it")
 	}
 	return u.appLine.Deliver(ctx, d)
 }
@@ -586,6 +587,177 @@ func TestReplaceKey(t *testing.T) {
 			r.fail("with an edited Secret: %v", err)
 		}
 	})
+}
+
+// hearing is a line that notes for whom something is to be done soon, and on which
+// Secrets cannot be deleted.
+type hearing struct {
+	appLine
+	soon *[]string
+}
+
+func (h hearing) Soon(id cosi.AccountID) { *h.soon = append(*h.soon, id.Account) }
+
+func (h hearing) Withdraw(context.Context, cosi.AccountID, []string) error {
+	return fault.New(fault.Unavailable, "the API server is away")
+}
+
+// formats is what the Secrets of an access in formats hold beside its key: nothing else
+// is to be done for it.
+func (r *renewing) formats(p *process) {
+	r.Helper()
+	r.must("tend", func() error { return r.tend(p) })
+	if key := r.apps["ba-1-env"]; !r.works(key, "data") {
+		r.fail("the environment has %v, which is refused", key)
+	}
+	if left, err := p.Unformatted(r.ctx()); err != nil || len(left) > 0 {
+		r.fail("%v are not written, %v", left, err)
+	}
+}
+
+// A key reaches the forms of its class soon after its grant, in the process that has
+// granted it and in the next one, however the key came about. A repeated grant has nothing
+// written again, and a revoked key takes them with it.
+func TestFormatsOfAKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRenewing(t, memory.Chosen, 1)
+		var soon []string
+		r.line = func(a appLine) Deliverer { return hearing{a, &soon} }
+		p := r.granted()
+		if fmt.Sprint(soon) != "[ba-1 ba-2]" {
+			r.fail("soon are %v", soon)
+		}
+		p.kill() // between the key and the Secret
+		p = r.start()
+		if left, err := p.Unformatted(r.ctx()); err != nil || len(left) != 2 {
+			r.fail("%v are not written, %v", left, err)
+		}
+		r.formats(p)
+		soon = nil
+		r.must("repeat", func() error { return r.grant(p, "ba-1") })
+		delete(r.apps, "ba-1-env")
+		if r.must("tend", func() error { return r.tend(p) }); len(soon) > 0 || r.apps["ba-1-env"] != (secret.KeyPair{}) {
+			r.fail("soon are %v, and a Secret that was deleted is there again: that is for drift", soon)
+		}
+		id, _ := cosi.ParseAccountID(accessID("ba-1"))
+		found, err := p.InspectAccount(r.ctx(), id, true)
+		if err != nil || len(found) != 1 || found[0] != (Finding{What: "secret", Repaired: true}) {
+			r.fail("found %+v, %v", found, err)
+		}
+		r.formats(p)
+
+		// A key that no rotation has led to.
+		r.must("cut", func() error { return p.CutAccess(r.ctx(), id) })
+		r.must("lift", func() error { return p.LiftAccess(r.ctx(), id) })
+		r.must("grant", func() error { return r.grant(p, "ba-1") })
+		if fmt.Sprint(soon) != "[ba-1]" {
+			r.fail("soon are %v", soon)
+		}
+		r.formats(p)
+
+		// A revocation waits for no Secret.
+		r.must("revoke", func() error { return p.RevokeAccess(r.ctx(), id.String()) })
+		if r.works(r.apps["ba-1-env"], "data") {
+			r.fail("the key is not revoked")
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRenewing(t, memory.Chosen, 1)
+		p := r.granted()
+		r.formats(p)
+		r.must("revoke", func() error { return p.RevokeAccess(r.ctx(), accessID("ba-1")) })
+		if _, there := r.apps["ba-1-env"]; there {
+			r.fail("the environment is left")
+		}
+	})
+}
+
+// A rotated key that v1alpha2's sidecar has written into its Secret is not yet in the forms:
+// the key before stays until a grace after it is.
+func TestFormatsAfterAnAnsweredRotation(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		wait time.Duration
+		kind fault.Kind
+	}{{time.Minute, fault.Unavailable}, {grace1, fault.Unavailable}, {grace1, fault.PermissionDenied}, {grace1, fault.Internal}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRenewing(t, memory.Chosen, 1)
+			refusing := true
+			r.line = func(a appLine) Deliverer { return unwritable{a, &refusing, c.kind} }
+			p := r.granted()
+			r.formats(p)
+			old := r.apps["ba-1-env"]
+			id, _ := cosi.ParseAccountID(accessID("ba-1"))
+			r.must("rotate", func() error { return p.RotateAccess(r.ctx(), id, grace1) })
+			answer, err := p.GrantAccess(r.ctx(), GrantRequest{Name: "ba-1", Auth: cosi.Key, Buckets: []BucketRequest{{ID: bucketID("data")}}, Delivers: true})
+			if err != nil {
+				r.fail("%v", err)
+			}
+			r.apps["ba-1"] = answer.Key
+			for range 3 {
+				time.Sleep(c.wait)
+				_ = r.tend(p)
+			}
+			if !r.works(old, "data") || r.apps["ba-1-env"] != old {
+				r.fail("the key before is revoked, or not in the environment")
+			}
+			refusing = false
+			r.must("tend", func() error { return r.tend(p) })
+			if !r.works(old, "data") || r.apps["ba-1-env"] != answer.Key {
+				r.fail("the key before is revoked at once, or still in the environment")
+			}
+			time.Sleep(grace1)
+			r.must("tend", func() error { return r.tend(p) })
+			if r.works(old, "data") || !r.works(r.apps["ba-1-env"], "data") {
+				r.fail("the key before is not revoked, or the key is")
+			}
+		})
+	}
+}
+
+// An old key that is in the Secret again, which the API server does not let the driver
+// change, is not revoked, whatever the reason.
+func TestOldKeyInASecretThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []fault.Kind{fault.Unavailable, fault.PermissionDenied, fault.LimitExceeded, fault.Internal} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRenewing(t, memory.Chosen, 1)
+			refusing := false
+			r.line = func(a appLine) Deliverer { return unwritable{a, &refusing, kind} }
+			p := r.granted()
+			old := r.apps["ba-1"]
+			time.Sleep(every)
+			r.must("renew", func() error { return r.tend(p) })
+			r.apps["ba-1"], refusing = old, true
+			for range 3 {
+				time.Sleep(grace1)
+				_ = r.tend(p)
+			}
+			if !r.works(old, "data") {
+				r.fail("%s: the key in the Secret is revoked", kind)
+			}
+		})
+	}
+}
+
+// Without the right to write Secrets, a class that needs it is refused, and says which
+// setting it needs.
+func TestFormatsWithoutTheRight(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string]string{"secretFormat": "env", "keyRotation": "10h"} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRenewing(t, memory.Chosen, 1)
+			clear(r.terms[team].Defaults.BucketAccessClass)
+			p := r.world.start()
+			r.must("create", func() error { return r.create(p, "data", nil) })
+			_, err := p.GrantAccess(r.ctx(), GrantRequest{Name: "ba-1", Auth: cosi.Key, Parameters: map[string]string{name: value}, Buckets: []BucketRequest{{ID: bucketID("data")}}})
+			r.kind("grant", err, fault.FailedPrecondition, name+": the driver may not write applications' Secrets", "applicationSecrets in its configuration")
+			if n := len(r.service.Keys()); n != 1 {
+				r.fail("%d keys", n)
+			}
+		})
+	}
 }
 
 // Nothing is remembered of an access that goes in the middle of a grace, or that

@@ -25,7 +25,7 @@ import (
 // rclone, and with s3cmd. A key is renewed while they run.
 func readable(s *scenario) {
 	s.mayWriteSecrets()
-	n := s.tenant("formats", classes{parameters: map[string]string{"onDelete": "empty"}, access: map[string]string{"secretFormat": "file, env"}})
+	n := s.tenant("readable", classes{parameters: map[string]string{"onDelete": "empty"}, access: map[string]string{"secretFormat": "file, env"}})
 	_, err := s.kube.CoreV1().Secrets(n.name).Create(s.ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "other-env"}, Data: map[string][]byte{"mine": []byte("x")}}, metav1.CreateOptions{})
 	s.must(err)
 	s.must(errors.Join(n.claim("photos", ""), n.access("gallery", "photos"), n.access("other", "photos")))
@@ -37,7 +37,7 @@ func readable(s *scenario) {
 
 	// A user's Secret is theirs.
 	s.until("told", func() error {
-		return s.described("bucketaccess", "other", n.name, "SecretNotWritten", "Secret formats/other-env was not written for this BucketAccess")
+		return s.described("bucketaccess", "other", n.name, "SecretNotWritten", "Secret readable/other-env was not written for this BucketAccess")
 	})
 	mine, err := s.kube.CoreV1().Secrets(n.name).Get(s.ctx, "other-env", metav1.GetOptions{})
 	if err != nil || string(mine.Data["mine"]) != "x" || len(mine.Data) != 1 {
