@@ -57,7 +57,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root.Long = "A COSI driver for object storage that is sold by contract. Without a command it serves."
 	root.AddGroup(&cobra.Group{ID: asking, Title: "Ask a driver, also one that is stopped:"})
 	root.AddCommand(
-		serve("serve"), check(), transfer(),
+		serve("serve"), check(), transfer(), deliver(),
 		ask(admin.Contracts), ask(admin.Buckets), ask(admin.Keys), ask(admin.Audit), ask(admin.Rotate), ask(admin.Revoke),
 		&cobra.Command{Use: "version", Short: "Print the version", Args: arguments, RunE: func(*cobra.Command, []string) error {
 			_, err := fmt.Fprintln(stdout, version())

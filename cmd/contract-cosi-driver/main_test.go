@@ -138,6 +138,7 @@ func TestCommandLineFaults(t *testing.T) {
 		"rotate now what":     {[]string{"rotate", "--config", p.config, "--now"}, []string{"--now and --issued-before go with --contract NAME"}},
 		"rotate now and then": {[]string{"rotate", "--config", p.config, "--contract", "x", "--now", "--issued-before", "2026-01-02T03:04:05Z"}, []string{"not with each other"}},
 		"rotate before when":  {[]string{"rotate", "--config", p.config, "--contract", "x", "--issued-before", "noon"}, []string{"is not a time such as 2006-"}},
+		"deliver where":       {[]string{"deliver", "--kubeconfig", "/none"}, []string{"the kubeconfig /none cannot be used"}},
 		"rotate what":         {[]string{"rotate", "--config", p.config}, []string{"either --access ID", "--older-than AGE"}},
 		"revoke what":         {[]string{"revoke", "--config", p.config}, []string{`"access" not set`}},
 		"missing config":      {[]string{"--config", filepath.Join(p.dir, "none.yaml")}, []string{filepath.Join(p.dir, "none.yaml"), "no such file"}},
@@ -177,7 +178,7 @@ func TestHelp(t *testing.T) {
 	all := []string{"--config", "--endpoint", "(default \"" + defaultConfig + "\")"}
 	for name, does := range map[string]string{
 		"serve": "Serve", "check": "Probe", "journal": "Save", "contracts": "List contracts", "buckets": "List buckets", "keys": "List keys",
-		"audit": "Find", "rotate": "Issue", "revoke": "Revoke", "version": "Print", "completion": "Generate",
+		"audit": "Find", "rotate": "Issue", "revoke": "Revoke", "deliver": "Write renewed keys", "version": "Print", "completion": "Generate",
 	} {
 		all = append(all, fmt.Sprintf("\n  %-11s %s", name, does))
 	}

@@ -64,6 +64,9 @@ type ApplicationSecrets struct {
 	// Namespaces are those in which the driver may read and write Secrets; none is all
 	// of them.
 	Namespaces []string `yaml:"namespaces,omitempty" jsonschema:"pattern=^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"`
+	// Socket is where the command deliver writes them under an account of its own. The
+	// driver then needs no right to them, and the namespaces are the command's.
+	Socket string `yaml:"socket,omitempty"`
 }
 
 // Objects are contracts that are ordered in the cluster.
@@ -218,6 +221,12 @@ const (
 // maxSocketPath is what fits into sockaddr_un.sun_path with its closing zero (unix(7)).
 const maxSocketPath = 107
 
+func checkSocket(at settings.Section, s string) {
+	if s != "" && (!path.IsAbs(s) || !strings.HasSuffix(s, ".sock") || len(s) > maxSocketPath) {
+		at.Faultf("%q is not an absolute path that ends in .sock and has at most %d characters", s, maxSocketPath)
+	}
+}
+
 // Load reads and checks the file at path. The error names every fault.
 func Load(file string, types Types) (*Config, error) {
 	text, err := os.ReadFile(file)
@@ -305,9 +314,7 @@ func (c *Config) check(file settings.Section) {
 		}
 	}
 	at.At("callTimeout").Between(c.Driver.CallTimeout, time.Second, 10*time.Minute)
-	if s := c.Driver.AdminSocket; s != "" && (!path.IsAbs(s) || !strings.HasSuffix(s, ".sock") || len(s) > maxSocketPath) {
-		at.At("adminSocket").Faultf("%q is not an absolute path that ends in .sock and has at most %d characters", s, maxSocketPath)
-	}
+	checkSocket(at.At("adminSocket"), c.Driver.AdminSocket)
 	if c.Driver.Events && c.Journal.Secrets == nil {
 		at.At("events").Faultf("the driver has no API server to make Events at; keep the journal in journal.secrets")
 	}
@@ -343,6 +350,10 @@ func (c *Config) check(file settings.Section) {
 	if a := c.ApplicationSecrets; a != nil {
 		if c.Journal.Secrets == nil {
 			file.At("applicationSecrets").Faultf("the driver has no API server to write them at; keep the journal in journal.secrets")
+		}
+		checkSocket(file.At("applicationSecrets", "socket"), a.Socket)
+		if a.Socket != "" && len(a.Namespaces) > 0 {
+			file.At("applicationSecrets").Faultf("with a socket, the namespaces are given to the command deliver")
 		}
 		for i, n := range a.Namespaces {
 			if !cosi.IsLabel(n) {

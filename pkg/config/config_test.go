@@ -100,6 +100,7 @@ backends:
 contracts:
   - {name: team_a, backend: other, onLastBucket: maybe, quota: {maxKeys: -1}}
   - {name: `+strings.Repeat("c", 63)+`, backend: b}
+applicationSecrets: {socket: deliver.sock, namespaces: [blue]}
 `), driver.Types())
 	if err == nil {
 		t.Fatal("accepted")
@@ -110,6 +111,7 @@ contracts:
 		`line 5: backends[0].name: "Main"`, `line 5: backends[0].type: "s3" is no type of backend; known are contractapi, iam, rgw, versitygw`, "line 6: backends[1].contractapi: missing", `backends[2].name: "b" is there twice`,
 		`backends[2].contractapi.url:`, "backends[2].contractapi.tokenFile: open /no/such/file",
 		`contracts[0].name:`, `contracts[0].backend: "other"`, "contracts[0].onLastBucket:", "contracts[0].quota.maxKeys:",
+		"applicationSecrets: the driver has no API server", "applicationSecrets: with a socket, the namespaces", "applicationSecrets.socket: \"deliver.sock\" is not an absolute path",
 		"contracts[1].name: with its backend's name it has 64 characters",
 	} {
 		if !strings.Contains(err.Error(), want) {

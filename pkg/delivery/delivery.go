@@ -56,6 +56,9 @@ type Config struct {
 	CA func(backend string) ([]byte, error)
 	// Called is told of every call at the API server.
 	Called func(call string, err error)
+	// Socket, in place of API server and namespaces, is where another process writes them;
+	// see [Serve].
+	Socket string
 }
 
 // Secrets are those of accesses.
@@ -63,6 +66,7 @@ type Secrets struct {
 	Config
 	secrets *kube.Client
 	queue   workqueue.TypedRateLimitingInterface[cosi.AccountID] // the zero id is all of them
+	remote  *remote                                              // nil if this process writes them
 
 	mu       sync.Mutex // also held while BucketAccesses are listed
 	accesses *kube.Client
@@ -73,6 +77,9 @@ type Secrets struct {
 
 // New returns the Secrets of accesses; no call is made.
 func New(c Config) (*Secrets, error) {
+	if c.Socket != "" {
+		return &Secrets{Config: c, remote: newRemote(c.Socket), queue: newQueue()}, nil
+	}
 	secrets, err := kube.NewClient(c.At, "", kube.Resource{
 		Version: corev1.SchemeGroupVersion, Name: "secrets", Kind: "Secret", Verbs: "get, create, update and delete", Types: []runtime.Object{&corev1.Secret{}},
 	}, c.Called)
@@ -81,6 +88,17 @@ func New(c Config) (*Secrets, error) {
 
 // Deliver implements provisioner.Deliverer.
 func (s *Secrets) Deliver(ctx context.Context, d provisioner.Delivery) (written bool, err error) {
+	ca, err := s.ca(d)
+	if err != nil {
+		return false, err
+	}
+	if s.remote != nil {
+		return s.remote.ask(ctx, asked{Delivery: d, CA: ca})
+	}
+	return s.deliver(ctx, d, ca)
+}
+
+func (s *Secrets) deliver(ctx context.Context, d provisioner.Delivery, ca []byte) (written bool, err error) {
 	access, version, err := s.find(ctx, d)
 	if err != nil {
 		return false, err
@@ -89,7 +107,7 @@ func (s *Secrets) Deliver(ctx context.Context, d provisioner.Delivery) (written 
 	if err != nil {
 		return false, err
 	}
-	formatted, err := s.formatted(targets, d)
+	formatted, err := formatted(targets, d.Formats, ca)
 	if err != nil {
 		return false, err
 	}

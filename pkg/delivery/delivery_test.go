@@ -7,8 +7,11 @@ import (
 	"encoding/pem"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -290,23 +293,86 @@ func TestDeliver(t *testing.T) {
 				a.refuse = func(verb, _ string) int { return map[bool]int{true: 500}[verb == "put"] }
 			}, d: request("next", "old", false), want: fault.Unavailable, held: "old"},
 		} {
-			a := world(version)
-			if c.change != nil {
-				c.change(a, a.secrets["blue/web"])
-			}
-			s, ctx, log := a.open(t)
-			written, err := s.Deliver(ctx, c.d)
-			held := ""
-			if c.held != "" {
-				held = c.held + "/secret of " + c.held
-			}
-			if fault.KindOf(err) != c.want || written != c.replaced || a.held() != held {
-				t.Errorf("%s, %s: written %v, %v; the Secret has %q, want %q", version, c.name, written, err, a.held(), held)
-			}
-			if told := strings.Contains(log.String(), "secret=\"blue/web\""); told != c.replaced || strings.Contains(log.String(), "secret of") {
-				t.Errorf("%s, %s: the log has %s", version, c.name, log)
+			for _, by := range []string{"itself", "deliver"} {
+				a := world(version)
+				if c.change != nil {
+					c.change(a, a.secrets["blue/web"])
+				}
+				s, ctx, log := a.open(t)
+				if by == "deliver" {
+					s = served(t, ctx, s)
+				}
+				written, err := s.Deliver(ctx, c.d)
+				held := ""
+				if c.held != "" {
+					held = c.held + "/secret of " + c.held
+				}
+				if fault.KindOf(err) != c.want || written != c.replaced || a.held() != held {
+					t.Errorf("%s, by %s, %s: written %v, %v; the Secret has %q, want %q", version, by, c.name, written, err, a.held(), held)
+				}
+				if told := strings.Contains(log.String(), "secret=\"blue/web\""); told != c.replaced || strings.Contains(log.String(), "secret of") {
+					t.Errorf("%s, by %s, %s: the log has %s", version, by, c.name, log)
+				}
 			}
 		}
+	}
+}
+
+// served has another process write the Secrets: the answers are its own.
+func served(t *testing.T, ctx context.Context, writes *delivery.Secrets) *delivery.Secrets {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "d") // a socket's path has to be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "s")
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- delivery.Serve(ctx, listener, writes) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	s, err := delivery.New(delivery.Config{Socket: socket, CA: func(string) ([]byte, error) { return pem.EncodeToMemory(certificate), nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// As long as no one writes the Secrets, or someone else listens there, the key waits.
+func TestNobodyDelivers(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "s")
+	s, err := delivery.New(delivery.Config{Socket: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Deliver(t.Context(), request("next", "old", false)); !fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "check that it runs") {
+		t.Errorf("nobody listens: %v", err)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := httptest.NewUnstartedServer(http.NotFoundHandler())
+	other.Listener = listener
+	other.Start()
+	t.Cleanup(other.Close)
+	if _, err := s.Deliver(t.Context(), request("next", "old", false)); !fault.Is(err, fault.Unavailable) || strings.Contains(err.Error(), "secret of") {
+		t.Errorf("something else listens: %v", err)
 	}
 }
 

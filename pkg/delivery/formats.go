@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -36,19 +37,27 @@ type format struct {
 	ca     []byte // certificates as PEM
 }
 
+// ca are the certificates for the format that has them.
+func (s *Secrets) ca(d provisioner.Delivery) ([]byte, error) {
+	if !slices.Contains(d.Formats, params.FileFormat) {
+		return nil, nil
+	}
+	text, err := s.CA(d.Access.Backend)
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err, "the CA file of backend %s cannot be read", d.Access.Backend)
+	}
+	return certificates(text), nil
+}
+
 // formatted are the Secrets of an access in the formats that its class asks for, beside
 // those of the sidecar.
-func (s *Secrets) formatted(beside []target, d provisioner.Delivery) ([]target, error) {
+func formatted(beside []target, formats []string, ca []byte) ([]target, error) {
 	var out []target
 	for _, t := range beside {
-		for _, name := range d.Formats {
+		for _, name := range formats {
 			f := format{name: name, bucket: t.bucket}
 			if name == params.FileFormat {
-				text, err := s.CA(t.bucket.ID.Backend)
-				if err != nil {
-					return nil, fault.Wrap(fault.Unavailable, err, "the CA file of backend %s cannot be read", t.bucket.ID.Backend)
-				}
-				f.ca = certificates(text)
+				f.ca = ca
 			}
 			out = append(out, target{formatName(t.secret, name), t.bucket, f})
 		}
@@ -65,6 +74,10 @@ func formatName(beside, format string) string { return beside + "-" + format }
 
 // Withdraw implements provisioner.Deliverer.
 func (s *Secrets) Withdraw(ctx context.Context, of cosi.AccountID, formats []string) error {
+	if s.remote != nil {
+		_, err := s.remote.ask(ctx, asked{Delivery: provisioner.Delivery{Access: of, Formats: formats}, Withdraw: true})
+		return err
+	}
 	access, _, err := s.locate(ctx, of)
 	if err != nil {
 		return err

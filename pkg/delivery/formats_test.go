@@ -56,6 +56,9 @@ func TestFormats(t *testing.T) {
 	for _, version := range versions {
 		a := world(version)
 		s, ctx, log := a.open(t)
+		if version == "v1alpha2" { // which is written by the command deliver here
+			s = served(t, ctx, s)
+		}
 		if written, err := s.Deliver(ctx, first("old")); err != nil || !written {
 			t.Fatalf("%s: %v, %v", version, written, err)
 		}
@@ -284,6 +287,9 @@ func TestWithdraw(t *testing.T) {
 		for _, foreign := range []bool{false, true} {
 			a := world(version)
 			s, ctx, log := a.open(t)
+			if version == "v1alpha2" {
+				s = served(t, ctx, s)
+			}
 			if _, err := s.Deliver(ctx, first("old")); err != nil {
 				t.Fatal(err)
 			}

@@ -1,7 +1,10 @@
 package driver
 
 import (
+	"context"
 	"os"
+
+	"k8s.io/klog/v2"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
@@ -9,6 +12,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/events"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/server"
 )
 
 // newDeliverer returns what writes keys into applications' Secrets; nil if the
@@ -17,20 +21,24 @@ func newDeliverer(c *config.Config, m *metrics.Metrics) (*delivery.Secrets, erro
 	if c.ApplicationSecrets == nil {
 		return nil, nil
 	}
-	at, err := kube.Connect(c.Journal.Secrets.Kubeconfig)
-	if err != nil {
-		return nil, err
-	}
 	cas := map[string]string{}
 	for _, b := range c.Backends {
 		cas[b.Name] = b.Connection.CAFile
 	}
-	return delivery.New(delivery.Config{At: at, Namespaces: c.ApplicationSecrets.Namespaces, Called: m.SecretCall, CA: func(backend string) ([]byte, error) {
+	to := delivery.Config{Namespaces: c.ApplicationSecrets.Namespaces, Socket: c.ApplicationSecrets.Socket, Called: m.SecretCall, CA: func(backend string) ([]byte, error) {
 		if cas[backend] == "" {
 			return nil, nil
 		}
 		return os.ReadFile(cas[backend]) // the connection has read it, and reads it again when it changes
-	}})
+	}}
+	var err error
+	if to.Socket == "" {
+		to.At, err = kube.Connect(c.Journal.Secrets.Kubeconfig)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return delivery.New(to)
 }
 
 // undelivered passes on why a key cannot be replaced or written, in each version of COSI that may
@@ -44,4 +52,33 @@ func undelivered(t *events.Teller, versions []Version) func(string, cosi.Account
 			t.Tell(events.Failure{Version: string(v), Reason: reason, Bucket: bucket.String(), Access: access.String(), Message: why.Error()})
 		}
 	}
+}
+
+// Deliverer is the command that writes keys into applications' Secrets in a driver's
+// place, under an account of its own.
+type Deliverer struct {
+	// Socket is where the driver asks.
+	Socket server.Socket
+	// Kubeconfig reaches the API server; "" is the pod's account.
+	Kubeconfig string
+	// Namespaces are where the command may write; none is everywhere.
+	Namespaces []string
+}
+
+// Run writes what is asked for until ctx ends.
+func (d Deliverer) Run(ctx context.Context) error {
+	at, err := kube.Connect(d.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	writes, err := delivery.New(delivery.Config{At: at, Namespaces: d.Namespaces, Called: func(string, error) {}})
+	if err != nil {
+		return err
+	}
+	listener, err := d.Socket.Listen(ctx)
+	if err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("Writing applications' Secrets for a driver", "endpoint", d.Socket.Endpoint)
+	return delivery.Serve(ctx, listener, writes)
 }

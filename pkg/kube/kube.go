@@ -47,14 +47,14 @@ func Connect(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig == "" {
 		c, err := rest.InClusterConfig() // reads the token again when it is rotated
 		if err != nil {
-			return nil, fault.Wrap(fault.FailedPrecondition, err, "journal.secrets: this is not a pod with a service account, and no kubeconfig is given; set journal.secrets.kubeconfig, or automountServiceAccountToken: true")
+			return nil, fault.Wrap(fault.FailedPrecondition, err, "this is not a pod with a service account, and no kubeconfig is given; give one (for a driver, journal.secrets.kubeconfig), or set automountServiceAccountToken: true")
 		}
 		return c, nil
 	}
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
 	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
-		return nil, fault.Wrap(fault.FailedPrecondition, err, "journal.secrets.kubeconfig: %s cannot be used (%s)", kubeconfig, err)
+		return nil, fault.Wrap(fault.FailedPrecondition, err, "the kubeconfig %s cannot be used (%s)", kubeconfig, err)
 	}
 	return c, nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -132,6 +133,31 @@ func TestApplicationSecrets(t *testing.T) {
 		}
 		if len(c.namespaces) > 0 && strings.Contains(rights, "ClusterRole") {
 			t.Errorf("%+v: a right in every namespace:\n%s", c, rights)
+		}
+	}
+	separate := with(with(minimal(), "applicationSecrets.enabled", true), "applicationSecrets.separate", true)
+	files, err := render(t, separate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rights := files["application-secrets.yaml"]; !strings.Contains(rights, "name: "+release+"-deliver\n") || strings.Contains(rights, "name: "+release+"-driver\n") {
+		t.Errorf("these rights are not those of the command deliver:\n%s", rights)
+	}
+	if !strings.Contains(files["config.yaml"], "socket: /var/lib/cosi-delivery/deliver.sock") {
+		t.Errorf("the driver is not told where to ask:\n%s", files["config.yaml"])
+	}
+	mounts := map[string][]string{} // of each container
+	for _, c := range object[appsv1.Deployment](t, files, "Deployment", release).Spec.Template.Spec.Containers {
+		for _, m := range c.VolumeMounts {
+			mounts[c.Name] = append(mounts[c.Name], m.Name)
+		}
+	}
+	if got, want := mounts["deliver"], []string{"delivery", "deliver-token"}; !slices.Equal(got, want) {
+		t.Errorf("deliver has the volumes %q, want %q", got, want)
+	}
+	for container, sees := range map[string]bool{"driver": true, "sidecar": false} {
+		if slices.Contains(mounts[container], "delivery") != sees || slices.Contains(mounts[container], "deliver-token") {
+			t.Errorf("%s has the volumes %q", container, mounts[container])
 		}
 	}
 	v := with(with(with(minimal(), "applicationSecrets.enabled", true), "journal.persistentVolumeClaim", "x"), "replicas", 1)

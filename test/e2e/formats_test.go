@@ -24,7 +24,7 @@ import (
 // of the guide, as they stand there, with the Go SDK in place of the AWS CLI, with
 // rclone, and with s3cmd. A key is renewed while they run.
 func readable(s *scenario) {
-	s.mayWriteSecrets()
+	s.mayWriteSecrets(driverAccount)
 	n := s.tenant("readable", classes{parameters: map[string]string{"onDelete": "empty"}, access: map[string]string{"secretFormat": "file, env"}})
 	_, err := s.kube.CoreV1().Secrets(n.name).Create(s.ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "other-env"}, Data: map[string][]byte{"mine": []byte("x")}}, metav1.CreateOptions{})
 	s.must(err)

@@ -138,7 +138,7 @@ func useTheSecret(s *scenario) {
 
 // theGuide applies what the guide shows, and uses what comes of it.
 func theGuide(s *scenario) {
-	s.mayWriteSecrets() // for secretFormat
+	s.mayWriteSecrets(driverAccount) // for secretFormat
 	tenants := map[string]*tenant{}
 	for _, name := range []string{"first", "blue", "green"} {
 		tenants[name] = &tenant{s, name, map[string]credentials{}, map[types.UID]state{}}
@@ -475,7 +475,7 @@ func secretsHere(s *scenario) {
 
 // rotated runs the commands of operations.md, and its old key lives for the grace.
 func rotated(s *scenario) {
-	s.mayWriteSecrets()
+	s.mayWriteSecrets(driverAccount)
 	n := s.tenant("rotated", classes{})
 	s.must(n.ask("photos"))
 	n.ready()

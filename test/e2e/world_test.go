@@ -28,6 +28,7 @@ const (
 	release          = "contract-cosi-driver"
 	driverAccount    = release + "-driver"
 	sidecarAccount   = release + "-sidecar"
+	deliverAccount   = release + "-deliver"
 
 	controllerRBAC      = "controller.yaml"
 	controllerNamespace = "cosi"
@@ -53,6 +54,7 @@ type world struct {
 	contractd      *harness.Contractd
 	contractdPorts []string
 	drift, terms   string // the settings, of a scenario that has them
+	delivery       string // the socket at which another process writes applications' Secrets
 	driver         *harness.Driver
 	accounts       map[string]string           // kubeconfigs, by account
 	restarts       int                         // of the API server, which is unjust while it starts
@@ -96,7 +98,7 @@ func (w *world) start(kubeBin string) (err error) {
 		return err
 	}
 	for _, option := range []string{"events", "contracts"} {
-		rights, err := rightsOf(option)
+		rights, err := rightsOf(option, driverAccount)
 		if err != nil {
 			return err
 		}
@@ -124,8 +126,9 @@ func (w *world) start(kubeBin string) (err error) {
 }
 
 // rightsOf are what the chart gives the driver with an option that is off in the
-// manifests: events, contracts, or application-secrets in every namespace.
-func rightsOf(option string) (string, error) {
+// manifests: events, contracts, or application-secrets in every namespace. An account
+// other than the driver's can have these.
+func rightsOf(option, account string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(deployDir, "chart", "templates", option+".yaml"))
 	if rules, rest, is := strings.Cut(string(text), "{{- end }}\n"); is && strings.HasPrefix(rules, "{{- define") {
 		_, rules, _ = strings.Cut(rules, "\n")
@@ -134,16 +137,16 @@ func rightsOf(option string) (string, error) {
 		text = []byte(strings.Replace(rest, ` {{- include "contract-cosi-driver.renewedSecrets" . | nindent 2 }}`, "\n"+rules, 1))
 	}
 	return strings.NewReplacer(
-		`{{ include "contract-cosi-driver.name" . }}`, release, `{{- include "contract-cosi-driver.labels" . | nindent 4 }}`, "{}",
+		`{{ include "contract-cosi-driver.secretsAccount" . }}`, account, `{{ include "contract-cosi-driver.name" . }}`, release, `{{- include "contract-cosi-driver.labels" . | nindent 4 }}`, "{}",
 		"{{ .Release.Namespace }}", driverNamespace, "{{- if .Values."+option+".enabled }}", "", "{{- end }}", "",
 	).Replace(string(text)), err
 }
 
-// mayWriteSecrets gives the driver what applicationSecrets needs, in every namespace,
-// for one scenario: others show what it cannot do without.
-func (s *scenario) mayWriteSecrets() {
+// mayWriteSecrets gives an account what applicationSecrets needs, in every namespace,
+// for one scenario: others show what the driver cannot do without.
+func (s *scenario) mayWriteSecrets(account string) {
 	s.Helper()
-	rights, err := rightsOf("application-secrets")
+	rights, err := rightsOf("application-secrets", account)
 	s.must(err)
 	_, err = s.kubectl(s.ctx, rights, "apply", "--validate=strict", "-f", "-")
 	s.must(err)
@@ -190,6 +193,10 @@ func (w *world) startContractd() (err error) {
 // config is the driver's. A contract goes with its last bucket, so a scenario
 // that leaves one has left a bucket.
 func (w *world) config() string {
+	secrets := ""
+	if w.delivery != "" {
+		secrets = "socket: " + w.delivery
+	}
 	return fmt.Sprintf(`driver: {name: %s, owner: e2e, events: true}
 journal:
   secrets: {namespace: %s, kubeconfig: %s}
@@ -199,9 +206,9 @@ backends:
   contractapi: {url: "%s", tokenFile: %s}
 onDemand: {backend: main, onLastBucket: cancel, adoptBuckets: true%s}
 objects: {}
-applicationSecrets: {}
+applicationSecrets: {%s}
 drift: %s
-`, driverName, journalNamespace, w.accounts[driverAccount], w.contractd.API, w.contractd.TokenFile, w.terms, cmp.Or(w.drift, "{}"))
+`, driverName, journalNamespace, w.accounts[driverAccount], w.contractd.API, w.contractd.TokenFile, w.terms, secrets, cmp.Or(w.drift, "{}"))
 }
 
 // writeConfig writes the driver's configuration, which it reads again by itself.
@@ -243,6 +250,13 @@ func (w *world) startCOSI(role, qps string) error {
 func (w *world) startStandIn() error {
 	p, err := harness.Start(w.ctx, w.cosiBin, "v1alpha2", "--kubeconfig", w.kubeconfig, "--driver-addr", w.driver.Endpoint, "--qps", fast)
 	w.runs("sidecar", p)
+	return err
+}
+
+// startDeliver starts what writes applications' Secrets in the driver's place.
+func (w *world) startDeliver() error {
+	p, err := harness.Start(w.ctx, w.build.Driver, "deliver", "--endpoint", "unix://"+w.delivery, "--kubeconfig", w.accounts[deliverAccount], "--v", "2")
+	w.runs("deliver", p)
 	return err
 }
 

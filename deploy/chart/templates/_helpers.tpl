@@ -75,7 +75,11 @@ for kelvin are the letters s and k.
 {{- $_ := set $c "objects" ($c.objects | default dict) }}
 {{- end }}
 {{- if .Values.applicationSecrets.enabled }}
+{{- if .Values.applicationSecrets.separate }}
+{{- $_ := set $c "applicationSecrets" (dict "socket" "/var/lib/cosi-delivery/deliver.sock") }}
+{{- else }}
 {{- $_ := set $c "applicationSecrets" (dict "namespaces" .Values.applicationSecrets.namespaces) }}
+{{- end }}
 {{- end }}
 {{- if .Values.evaluation.enabled }}
 {{- $contractd := dict "name" "evaluation" "type" "contractapi" "contractapi" (dict
@@ -92,6 +96,11 @@ for kelvin are the letters s and k.
 {{- end }}
 
 {{/* Where the driver's container, and that of the chart's test, find configuration and credentials. */}}
+{{/* The account that may write applications' Secrets. */}}
+{{- define "contract-cosi-driver.secretsAccount" -}}
+{{ include "contract-cosi-driver.name" . }}-{{ if .Values.applicationSecrets.separate }}deliver{{ else }}driver{{ end }}
+{{- end }}
+
 {{- define "contract-cosi-driver.configMounts" -}}
 - {name: config, mountPath: /etc/contract-cosi-driver/config, readOnly: true}
 {{- range .Values.credentials }}
