@@ -45,7 +45,7 @@ save() { # name full-name
 base=$work/base
 mkdir -p "$base"/{tmp,etc/ssl/certs}
 chmod 1777 "$base/tmp"
-cp -L /etc/ssl/certs/ca-certificates.crt "$base/etc/ssl/certs/"
+cat /etc/ssl/certs/ca-certificates.crt "$bin/service.crt" >"$base/etc/ssl/certs/ca-certificates.crt"
 printf 'root:x:0:0::/:\nnonroot:x:65532:65532::/:\n' >"$base/etc/passwd"
 cp -r "$base" "$work/shell"
 mkdir "$work/shell/bin"
