@@ -170,7 +170,7 @@ func production(w *walker) {
 	w.granted("blue", "archive")
 
 	ordered := w.guide(installGuide, "A contract, ordered with kubectl")
-	last := len(ordered) - 1 // takes the finalizers off when there is no driver
+	last := len(ordered) - 2 // takes the finalizers off when there is no driver
 	w.follow(ordered[:last]...)
 	w.granted("green", "photos")
 
@@ -187,10 +187,9 @@ func production(w *walker) {
 	if saved := w.get("grep -c 'type: contract-cosi-driver/journal' journal.yaml"); saved == "0" {
 		w.fail("the journal is empty")
 	}
-	w.sh("kubectl -n green delete contract media --wait=false")
-	w.follow(ordered[last])
-	w.sh("kubectl -n green wait contract/media --for=delete --timeout=1m")
-	w.sh("kubectl delete -f deploy/crds")
+	w.sh("kubectl -n green delete contract/media contractclass/standard --wait=false")
+	w.follow(ordered[last:]...)
+	w.sh("kubectl delete -f deploy/crds --timeout=1m")
 	w.sh("kubectl delete namespace blue red green " + system + " " + system + "-journal")
 }
 

@@ -496,20 +496,17 @@ func (w *walker) helmTestQuietly() {
 	w.sh("helm test contract-cosi-driver --namespace " + system + " | grep Phase")
 }
 
-// drain evicts what it may: with one node, one of the two pods can go at a time, and
-// nothing can start elsewhere.
+// drain evicts what it may: with one node, one of the two pods can go, and as nothing
+// can start elsewhere, the other one stays.
 func drain(w *walker) {
 	w.sh("kubectl -n " + system + " get poddisruptionbudget")
-	w.sh("kubectl cordon node")
-	one := strings.Fields(w.get("kubectl " + pods + " -o jsonpath='{.items[*].metadata.name}'"))
-	evict := func(pod string) string {
-		return "kubectl create --raw /api/v1/namespaces/" + system + "/pods/" + pod + "/eviction -f - <<< '{\"apiVersion\": \"policy/v1\", \"kind\": \"Eviction\", \"metadata\": {\"name\": \"" + pod + "\"}}'"
-	}
 	w.claimsFor("drain", 4*time.Minute, func() {
-		w.sh(evict(one[0]))
-		w.refused(evict(one[1]), "disruption budget")
+		w.refused("kubectl drain node --delete-emptydir-data --pod-selector app.kubernetes.io/name=contract-cosi-driver --timeout=15s", "disruption budget")
+		if left := w.get("kubectl " + pods + " --field-selector status.phase=Running -o name"); len(strings.Fields(left)) != 1 {
+			w.fail("one pod should have stayed: %q", left)
+		}
 		w.sh("kubectl uncordon node")
-		w.sh("kubectl -n " + system + " rollout status " + driver)
+		w.sh(rollout)
 	})
 	w.notef("the second pod stays")
 }
@@ -525,17 +522,28 @@ func memoryLimit(w *walker) {
 	})
 }
 
-// figures are what the pods use, by their cgroups.
+// figures are what the containers use, by their cgroups. None has more memory than the
+// chart requests for the driver.
 func figures(w *walker) {
-	w.sh(`for pod in $(kubectl get pods --all-namespaces -o jsonpath='{range .items[*]}{.metadata.namespace}/{.metadata.name}/{.metadata.uid} {end}'); do
-  id=${pod##*/}
-  for memory in /sys/fs/cgroup/memory/` + w.group + `/kubepods*/*/pod$id /sys/fs/cgroup/memory/` + w.group + `/kubepods*/pod$id /sys/fs/cgroup/` + w.group + `/kubepods*/*/pod$id /sys/fs/cgroup/` + w.group + `/kubepods*/pod$id; do
-    [ -d "$memory" ] || continue
-    rss=$(awk '$1 == "total_rss" || $1 == "anon" {print $2}' "$memory/memory.stat")
-    cpu=$(awk '$1 == "usage_usec" {print $2 / 1e6}' "$memory/cpu.stat" 2>/dev/null || awk '{print $1 / 1e9}' "${memory/memory/cpuacct}/cpuacct.usage")
-    printf '%-75s RSS %4d MiB, CPU %6.1f s\n' "${pod%/*}" $((rss >> 20)) "$cpu"
-  done
-done`)
+	const request = 64 << 20
+	containers := w.get("kubectl -n " + system + ` get pods -o jsonpath='{range .items[*]}{range .status.containerStatuses[*]}{.name} {.containerID}{"\n"}{end}{end}'`)
+	for line := range strings.Lines(containers) {
+		name, id, _ := strings.Cut(strings.TrimSpace(line), " containerd://")
+		figure := strings.Fields(w.get(`dir=$(find /sys/fs/cgroup -type d -path '*/` + w.group + `/*' -name ` + id + ` -exec test -f '{}/memory.stat' ';' -print -quit)
+awk '$1 == "total_rss" || $1 == "anon" {print $2}' "$dir/memory.stat"
+awk '$1 == "usage_usec" {print $2 / 1e6}' "$dir/cpu.stat" 2>/dev/null || awk '{print $1 / 1e9}' "${dir/memory/cpuacct}/cpuacct.usage"`))
+		if len(figure) != 2 {
+			w.fail("%s has no figures in its cgroup: %q", name, figure)
+		}
+		rss, err := strconv.Atoi(figure[0])
+		if err != nil || rss > request {
+			w.fail("%s has %s bytes of memory, more than %d: %v", name, figure[0], request, err)
+		}
+		w.notef("%s %d MiB, %s s of CPU", name, rss>>20, figure[1])
+	}
+	if len(w.note) < 5 {
+		w.fail("only %d containers: %s", len(w.note), containers)
+	}
 }
 
 // arbitraryUser runs the pods as OpenShift does, as a user of the namespace's own
