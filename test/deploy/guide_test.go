@@ -530,7 +530,7 @@ func TestCommands(t *testing.T) {
 			if _, err := render(t, given); err != nil {
 				t.Errorf("%s: %v", line, err)
 			}
-		case "kubectl", "until", "git", "make", "docker":
+		case "kubectl", "until", "sed", "git", "make", "docker":
 		default:
 			t.Errorf("%s: what is that?", line)
 		}

@@ -57,7 +57,7 @@ image build "$work/shell" --env PATH=/usr/local/go/bin:/bin --env GOMODCACHE=/go
 	--env GOPROXY="$(go env GOPROXY)" --env GOSUMDB="$(go env GOSUMDB)" --env GOTOOLCHAIN=local
 image base "$base" --user 65532
 
-BUILDER=buildah BUILD_IMAGE=localhost/build BASE_IMAGE=localhost/base bash "$here/../../deploy/image.sh" >"$bin/images.log" 2>&1 || {
+BUILDER=buildah BUILD_IMAGE=localhost/build BASE_IMAGE=localhost/base make -C "$here/../.." image >"$bin/images.log" 2>&1 || {
 	tail -20 "$bin/images.log" >&2
 	exit 1
 }
