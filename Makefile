@@ -73,7 +73,7 @@ e2e: build ## run the driver in a cluster, with manifests in and Secrets out; RU
 
 .PHONY: node
 node: ## run the driver on a Kubernetes node with kubelet, containerd and helm; as root, installs the Debian packages it needs; RUN=pattern chooses scenarios, LONG=1 adds a lost leader
-	@bash test/node/run.sh $(if $(LONG),-long)
+	@IF_POSSIBLE='$(IF_POSSIBLE)' bash test/node/run.sh $(if $(LONG),-long)
 
 SOAK ?= 20m
 

@@ -105,7 +105,7 @@ type work struct{ contract, class string }
 const (
 	lookAgain = 10 * time.Minute // after a contract was found as it should be
 	waitAgain = 5 * time.Second  // for what is under way
-	idleAgain = 30 * time.Second // for the right to change things
+	idleAgain = 5 * time.Second  // for the right to change things: after a rollout an order waits so long
 	firstWait = 50 * time.Millisecond
 	lastWait  = time.Minute
 	syncWait  = 10 * time.Second

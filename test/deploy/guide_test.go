@@ -32,11 +32,12 @@ import (
 	contractsv1alpha1 "github.com/contract-cosi/contract-cosi-driver/pkg/apis/v1alpha1"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contracts"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
+	"github.com/contract-cosi/contract-cosi-driver/test/guide"
 )
 
 const guideFile = root + "/deploy/README.md"
 
-func guide(t *testing.T) string {
+func guideText(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(guideFile)
 	if err != nil {
@@ -51,7 +52,7 @@ var quoted = regexp.MustCompile("(?ms)^```yaml\n# (examples/\\S+)\n(.*?)^```$")
 // Every manifest that the guide shows is a file, and every file is shown or
 // named.
 func TestGuideQuotes(t *testing.T) {
-	have := guide(t)
+	have := guideText(t)
 	want := quoted.ReplaceAllStringFunc(have, func(block string) string {
 		name := quoted.FindStringSubmatch(block)[1]
 		text, err := os.ReadFile(filepath.Join(root, "deploy", name))
@@ -419,14 +420,19 @@ func TestSecretKeys(t *testing.T) {
 // condition, and not before.
 func TestReadiness(t *testing.T) {
 	t.Parallel()
+	blocks, err := guide.Of(root, guide.Ready)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var expressions []string
-	for _, line := range commands(t) {
-		if m := regexp.MustCompile(`^until kubectl .* -o jsonpath='([^']+)' \| grep -qi true; do sleep 1; done$`).FindStringSubmatch(line); m != nil {
+	for _, b := range blocks {
+		for _, line := range b.Commands() {
+			m := regexp.MustCompile(`^until kubectl .* -o jsonpath='([^']+)' \| grep -qi true; do sleep 1; done$`).FindStringSubmatch(line)
+			if m == nil {
+				t.Fatalf("%s: %q is no line that waits", b, line)
+			}
 			expressions = append(expressions, m[1])
 		}
-	}
-	if len(expressions) == 0 {
-		t.Fatal("the guide waits for nothing")
 	}
 	for _, expression := range expressions {
 		path := jsonpath.New("readiness").AllowMissingKeys(true)
@@ -458,13 +464,13 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// commands are the lines of the guide's sh blocks, at any indentation.
+// commands are the lines of the guide's sh blocks.
 func commands(t *testing.T) []string {
 	t.Helper()
 	var out []string
-	for _, m := range regexp.MustCompile("(?ms)^ *```sh\n(.*?)^ *```$").FindAllStringSubmatch(guide(t), -1) {
-		for line := range strings.Lines(m[1]) {
-			out = append(out, strings.TrimSpace(line))
+	for _, b := range guide.Parse(guideFile, guideText(t)) {
+		if b.Language == "sh" {
+			out = append(out, b.Commands()...)
 		}
 	}
 	if len(out) < 20 {
@@ -473,7 +479,7 @@ func commands(t *testing.T) []string {
 	return out
 }
 
-// The files that commands name are there, and Helm takes the values that they
+// The files that commands name are there, every example is in a command, and Helm takes the values that they
 // give. README.md installs as the guide does.
 func TestCommands(t *testing.T) {
 	t.Parallel()
@@ -486,8 +492,13 @@ func TestCommands(t *testing.T) {
 			t.Errorf("the guide does not say %q", line)
 		}
 	}
+	for name := range examples(t) {
+		if !slices.ContainsFunc(commands(t), func(line string) bool { return strings.Contains(line, "deploy/"+name) }) {
+			t.Errorf("the guide does not apply %s", name)
+		}
+	}
 	for _, line := range commands(t) {
-		words := strings.Fields(line)
+		words := strings.Fields(strings.ReplaceAll(line, ";", " "))
 		given := values{}
 		for i, word := range words {
 			if strings.HasPrefix(word, "deploy/") {
@@ -519,7 +530,7 @@ func TestCommands(t *testing.T) {
 			if _, err := render(t, given); err != nil {
 				t.Errorf("%s: %v", line, err)
 			}
-		case "kubectl", "until", "git", "make", "docker":
+		case "kubectl", "until", "sed", "git", "make", "docker":
 		default:
 			t.Errorf("%s: what is that?", line)
 		}
@@ -545,7 +556,19 @@ func TestTroubleshooting(t *testing.T) {
 			said = append(said, policies[name])
 		}
 	}
-	_, section, _ := strings.Cut(guide(t), "\n| what you see | cause | cure |\n|---|---|---|\n")
+	_, section, _ := strings.Cut(guideText(t), "\n| what you see | cause | cure |\n|---|---|---|\n")
+	messages, err := guide.Of(root, guide.Message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range messages {
+		_, shown, _ := strings.Cut(strings.TrimSpace(b.Text), ": ") // of which contract
+		for part := range strings.SplitSeq(shown, "; ") {
+			if !slices.ContainsFunc(said, func(text string) bool { return says(text, part) }) {
+				t.Errorf("%s: the driver does not say %q", b, part)
+			}
+		}
+	}
 	seen := 0
 	for line := range strings.Lines(section) {
 		first, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " | ")
@@ -577,6 +600,16 @@ func matches(text, pattern string) bool {
 		text = after
 	}
 	return true
+}
+
+// says reports whether a sentence is in a text, in which values are left out.
+func says(text, sentence string) bool {
+	for part := range strings.SplitSeq(text, "; ") {
+		if part != "" && regexp.MustCompile("^"+strings.ReplaceAll(regexp.QuoteMeta(part), "…", `\S+`)+"$").MatchString(sentence) {
+			return true
+		}
+	}
+	return false
 }
 
 // unquoted: what is left out may be written with quotation marks or %q.

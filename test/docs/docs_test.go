@@ -10,6 +10,7 @@ package docs
 
 import (
 	"flag"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,8 +19,11 @@ import (
 	"strings"
 	"testing"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/driver"
+	"github.com/contract-cosi/contract-cosi-driver/test/guide"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
 
@@ -38,38 +42,52 @@ func readme(t *testing.T) (root, text string) {
 	return root, string(content)
 }
 
-// block returns the first fenced block of a language.
+// block returns the only fenced block of a language.
 func block(t *testing.T, text, language string) string {
 	t.Helper()
-	_, rest, ok := strings.Cut(text, "\n```"+language+"\n")
-	body, _, closed := strings.Cut(rest, "\n```\n")
-	if !ok || !closed {
-		t.Fatalf("the page has no %s block", language)
+	var found []string
+	for _, b := range guide.Parse("", text) {
+		if b.Language == language {
+			found = append(found, b.Text)
+		}
 	}
-	return body
+	if len(found) != 1 {
+		t.Fatalf("the page has %d %s blocks", len(found), language)
+	}
+	return found[0]
 }
 
-// The configuration that its page shows is accepted, but for the files of
-// another machine.
+// The configurations that pages show are accepted, but for the files of another
+// machine. One that shows a part replaces that of the first, which has all.
 func TestConfiguration(t *testing.T) {
 	t.Parallel()
 	root, _ := readme(t)
-	content, err := os.ReadFile(filepath.Join(root, "deploy", "configuration.md"))
+	blocks, err := guide.Of(root, guide.Config)
 	must(t, err)
-	text := string(content)
 	token := filepath.Join(t.TempDir(), "token")
 	must(t, os.WriteFile(token, []byte("x"), 0o600))
-	shown := strings.Replace(block(t, text, "yaml"), "/etc/contract-cosi-driver/token", token, 1)
-	if _, err := config.Parse([]byte(shown), driver.Types()); err != nil {
-		t.Error(err)
-	}
-	// The other place of the journal is shown in a block of its own.
-	_, rest, _ := strings.Cut(text, "\n```yaml\n")
-	before, after, _ := strings.Cut(shown, "journal:\n")
-	_, after, _ = strings.Cut(after, "backends:\n")
-	elsewhere := before + strings.Replace(block(t, rest, "yaml"), "/etc/contract-cosi-driver/kubeconfig", token, 1) + "\nbackends:\n" + after
-	if c, err := config.Parse([]byte(elsewhere), driver.Types()); err != nil || c.Journal.Secrets == nil {
-		t.Errorf("the journal in Secrets: %v", err)
+	files := strings.NewReplacer("/etc/contract-cosi-driver/token", token, "/etc/contract-cosi-driver/kubeconfig", token)
+	var whole map[string]any
+	for _, b := range blocks {
+		if b.Page == "deploy/storage-services.md" {
+			continue // TestStorageServices
+		}
+		var shown map[string]any
+		must(t, yaml.Unmarshal([]byte(files.Replace(b.Text)), &shown))
+		if whole == nil {
+			whole = shown
+		}
+		all := maps.Clone(whole)
+		maps.Copy(all, shown)
+		if d, ok := shown["driver"].(map[string]any); ok {
+			all["driver"] = maps.Clone(whole["driver"].(map[string]any))
+			maps.Copy(all["driver"].(map[string]any), d)
+		}
+		text, err := yaml.Marshal(all)
+		must(t, err)
+		if _, err := config.Parse(text, driver.Types()); err != nil {
+			t.Errorf("%s: %v", b, err)
+		}
 	}
 }
 

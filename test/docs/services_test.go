@@ -13,10 +13,9 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/rgw"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/driver"
+	"github.com/contract-cosi/contract-cosi-driver/test/guide"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
-
-var yamlBlocks = regexp.MustCompile("(?s)\n```yaml\n(.*?)\n```\n")
 
 // services is the page, and each configuration on it with files of this machine.
 func services(t *testing.T) (path, text string, configurations []*config.Config) {
@@ -35,14 +34,17 @@ func services(t *testing.T) (path, text string, configurations []*config.Config)
 	// The files of the TLS example are proved in pkg/transport.
 	files := strings.NewReplacer(etc+"token", token, etc+"credentials", key, etc+"accounts", accounts, "/var/run/secrets/eks.amazonaws.com/serviceaccount/token", token)
 	tls := regexp.MustCompile(`(?m)^ +(caFile|clientCertFile|clientKeyFile): .*\n`)
-	for _, m := range yamlBlocks.FindAllStringSubmatch(string(content), -1) {
-		block := tls.ReplaceAllString(files.Replace(m[1])+"\n", "")
+	for _, b := range guide.Parse("", string(content)) {
+		if b.Language != "yaml" {
+			continue
+		}
+		block := tls.ReplaceAllString(files.Replace(b.Text), "")
 		if !strings.Contains(block, "contracts:") {
 			block += "onDemand: {backend: " + regexp.MustCompile(`name: (\S+)`).FindStringSubmatch(block)[1] + "}\n"
 		}
 		c, err := config.Parse([]byte("driver: {name: d.example.com, owner: o}\njournal: {file: /j}\n"+block), driver.Types())
 		if err != nil {
-			t.Fatalf("%s\n%v", m[1], err)
+			t.Fatalf("%s: %v", b, err)
 		}
 		configurations = append(configurations, c)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
+
+	"github.com/contract-cosi/contract-cosi-driver/test/guide"
 )
 
 type fields = map[string]any
@@ -261,30 +265,23 @@ func (s *scenario) label(c *cluster, namespace string, labels map[string]string)
 	s.must(err)
 }
 
+var applied = regexp.MustCompile(`kubectl apply -f deploy/(examples/[a-z0-9/.]+)`)
+
 // guide are the manifests that the guide has its reader apply, in its order,
 // for one API version.
 func (s *scenario) guide(version string) (files []string) {
 	s.Helper()
-	text, err := os.ReadFile(filepath.Join(deployDir, "README.md"))
-	s.must(err)
-	applied := map[string]bool{}
-	for line := range strings.Lines(string(text)) {
-		file, ok := strings.CutPrefix(strings.TrimSpace(line), "kubectl apply -f deploy/examples/")
-		if !ok || applied[file] {
-			continue
-		}
-		applied[file] = true
-		if of := filepath.Dir(file) == "v1alpha2"; of == (version == "v1alpha2") || filepath.Base(file) == "namespaces.yaml" {
-			files = append(files, filepath.Join(deployDir, "examples", file))
-		}
+	by := guide.Node
+	if version == "v1alpha2" {
+		by = guide.E2E
 	}
-	there, err := filepath.Glob(filepath.Join(deployDir, "examples", "*", "*.yaml"))
+	blocks, err := guide.Of(filepath.Dir(deployDir), by)
 	s.must(err)
-	for _, file := range there {
-		file, err := filepath.Rel(filepath.Join(deployDir, "examples"), file)
-		s.must(err)
-		if !applied[file] && filepath.Dir(file) != "kustomize" {
-			s.Errorf("the guide does not apply examples/%s", file)
+	for _, b := range blocks {
+		for _, m := range applied.FindAllStringSubmatch(b.Text, -1) {
+			if file := filepath.Join(deployDir, m[1]); !slices.Contains(files, file) {
+				files = append(files, file)
+			}
 		}
 	}
 	return files

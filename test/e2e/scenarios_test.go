@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/container-object-storage-interface/client/apis/objectstorage/v1alpha1"
 
+	"github.com/contract-cosi/contract-cosi-driver/test/guide"
 	"github.com/contract-cosi/contract-cosi-driver/test/harness"
 )
 
@@ -480,11 +481,8 @@ func rotated(s *scenario) {
 	s.must(n.ask("photos"))
 	n.ready()
 	before := n.secret("photos")
-	text, err := os.ReadFile(filepath.Join(deployDir, "operations.md"))
-	s.must(err)
-	_, commands, found := strings.Cut(string(text), "  driver() {")
-	commands, _, ends := strings.Cut(commands, "```")
-	if !found || !ends {
+	_, commands, found := strings.Cut(s.commands("Rotate keys"), "driver() {")
+	if !found {
 		s.Fatal("operations.md does not say how a key is rotated")
 	}
 	_, commands, _ = strings.Cut(commands, "\n") // the first line runs the driver in a pod
@@ -507,20 +505,33 @@ func rotated(s *scenario) {
 	s.must(s.refused(before))
 }
 
+// commands are those of a section of operations.md.
+func (s *scenario) commands(section string) string {
+	s.Helper()
+	blocks, err := guide.Of(filepath.Dir(deployDir), guide.Node)
+	s.must(err)
+	for _, b := range blocks {
+		if b.Page == "deploy/operations.md" && b.Section == section {
+			return b.Text
+		}
+	}
+	s.Fatalf("operations.md has no commands in the section %q", section)
+	return ""
+}
+
 // journalMoved copies the journal as operations.md says, and compares.
 func journalMoved(s *scenario) {
 	const to = "moved-journal"
 	n := s.tenant("moved", classes{})
 	s.must(n.ask("a"))
 	n.ready()
-	text, err := os.ReadFile(filepath.Join(deployDir, "operations.md"))
-	s.must(err)
-	_, command, found := strings.Cut(string(text), "\nkubectl -n contract-cosi-system get secrets ")
-	command, _, ends := strings.Cut(command, "\n")
-	if !found || !ends {
+	const begin = "kubectl -n contract-cosi-system get secrets "
+	_, command, found := strings.Cut(s.commands("Move the journal to a namespace of its own"), begin)
+	command, _, _ = strings.Cut(command, "\n")
+	if !found {
 		s.Fatal("operations.md does not say how a journal is copied")
 	}
-	command = strings.NewReplacer(journalNamespace, to, driverNamespace, journalNamespace).Replace("kubectl -n contract-cosi-system get secrets " + command)
+	command = strings.NewReplacer(journalNamespace, to, driverNamespace, journalNamespace).Replace(begin + command)
 	s.label(s.cluster, to, nil)
 	copying := exec.CommandContext(s.ctx, "bash", "-euo", "pipefail", "-c", command)
 	copying.Env = append(os.Environ(), "PATH="+s.bin+":"+os.Getenv("PATH"), "KUBECONFIG="+s.kubeconfig)

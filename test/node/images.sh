@@ -45,7 +45,7 @@ save() { # name full-name
 base=$work/base
 mkdir -p "$base"/{tmp,etc/ssl/certs}
 chmod 1777 "$base/tmp"
-cp -L /etc/ssl/certs/ca-certificates.crt "$base/etc/ssl/certs/"
+cat /etc/ssl/certs/ca-certificates.crt "$bin/service.crt" >"$base/etc/ssl/certs/ca-certificates.crt"
 printf 'root:x:0:0::/:\nnonroot:x:65532:65532::/:\n' >"$base/etc/passwd"
 cp -r "$base" "$work/shell"
 mkdir "$work/shell/bin"
@@ -57,7 +57,7 @@ image build "$work/shell" --env PATH=/usr/local/go/bin:/bin --env GOMODCACHE=/go
 	--env GOPROXY="$(go env GOPROXY)" --env GOSUMDB="$(go env GOSUMDB)" --env GOTOOLCHAIN=local
 image base "$base" --user 65532
 
-BUILDER=buildah BUILD_IMAGE=localhost/build BASE_IMAGE=localhost/base bash "$here/../../deploy/image.sh" >"$bin/images.log" 2>&1 || {
+BUILDER=buildah BUILD_IMAGE=localhost/build BASE_IMAGE=localhost/base make -C "$here/../.." image >"$bin/images.log" 2>&1 || {
 	tail -20 "$bin/images.log" >&2
 	exit 1
 }

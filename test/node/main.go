@@ -44,7 +44,11 @@ func run(ctx context.Context) error {
 	choice := flag.String("run", ".", "`pattern` of scenarios' names")
 	long := flag.Bool("long", false, "go through what takes minutes, too")
 	keep := flag.Bool("keep", false, "leave the node running after the scenarios, until it is interrupted")
+	certificate := flag.String("certificate", "", "write the contract service's certificate and key into a `directory`, and end")
 	flag.Parse()
+	if *certificate != "" {
+		return makeCertificate(*certificate)
+	}
 	if slices.Contains([]string{n.dir, n.group, n.kube, n.bin, n.cosi, n.cosiClient, n.root}, "") {
 		return errors.New("a directory is missing: start it with make node")
 	}

@@ -284,7 +284,7 @@ func (n *node) controlPlane(ctx context.Context) error {
 		"--conntrack-max-per-core", "0", "--conntrack-tcp-timeout-established", "0", "--conntrack-tcp-timeout-close-wait", "0")
 	// Names of Services, in the place of CoreDNS.
 	n.launch("dnsmasq", "--keep-in-foreground", "--no-resolv", "--no-hosts", "--user=root", "--pid-file=", "--log-facility=-",
-		"--listen-address", address, "--bind-interfaces", "--local=/"+domain+"/", "--addn-hosts", n.path("hosts"))
+		"--listen-address", address, "--bind-interfaces", "--local=/"+domain+"/", "--address=/"+contracts+"/"+address, "--addn-hosts", n.path("hosts"))
 	go n.names(ctx)
 	return nil
 }

@@ -7,6 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)
 bin=$root/bin/node
+namespaces=(unshare --net --mount --pid --uts --ipc --fork --kill-child=KILL --mount-proc --propagation private)
 packages=(containerd runc containernetworking-plugins iptables conntrack dnsmasq-base buildah busybox-static iproute2 git ca-certificates)
 
 fail() {
@@ -25,7 +26,18 @@ if ! dpkg -s "${packages[@]}" >/dev/null 2>&1; then
 		fail "$(tail -20 "$bin/apt.log")"
 fi
 
+# What a node needs of the kernel, before anything is built. Not every container may
+# do all of it, root or not. With IF_POSSIBLE=1 such a machine runs no node, and says so;
+# everything else that goes wrong is a failure there too.
 mkdir -p "$bin/path"
+rm -f "$bin/not-run"
+if ! refused=$("${namespaces[@]}" bash check.sh 2>&1); then
+	verdict="not run: this machine refuses what a kubelet needs: $refused"
+	[ -n "${IF_POSSIBLE:-}" ] || fail "$verdict"
+	printf '\n== make node: %s\n\n' "$verdict" | tee "$bin/not-run"
+	exit 0
+fi
+
 echo "Building the node ..."
 kube=$(bash ../e2e/kube/build.sh kubelet kube-controller-manager kube-scheduler kube-proxy)
 echo "Building helm (up to two minutes the first time) ..."
@@ -34,6 +46,8 @@ go build -trimpath -ldflags "-s -w" -o "$bin/path/helm" helm.sh/helm/v3/cmd/helm
 go build -trimpath -o "$bin/app" ./app
 go build -trimpath -o "$bin/scenarios" .
 (cd ../e2e && go build -trimpath -o "$bin/cosi" ./cosi)
+(cd "$root/cmd/contractd" && go build -trimpath -o "$bin/contractd" .)
+[ -f "$bin/service.crt" ] || "$bin/scenarios" -certificate "$bin"
 [ -n "${KEEP_IMAGES:-}" ] || bash images.sh "$bin"
 
 cosi=$(cd ../e2e && go list -m -f '{{.Dir}}' sigs.k8s.io/container-object-storage-interface)
@@ -57,7 +71,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 # The shell is process 1 there, and takes up the processes that lose their parent.
 # shellcheck disable=SC2016
-unshare --net --mount --pid --uts --ipc --fork --kill-child=KILL --mount-proc --propagation private \
+"${namespaces[@]}" \
 	bash -c '"$@" & wait $!' node \
 	"$bin/scenarios" -dir "$dir" -group "$group" -kube "$kube" -bin "$bin" -root "$root" -cosi "$cosi" -cosi-client "$client" -run "${RUN:-.}" "$@" &
 node=$!

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/contract-cosi/contract-cosi-driver/test/guide"
 )
 
 // shown is how many lines of a command's output are printed; the rest is counted.
@@ -17,6 +19,10 @@ type walker struct {
 	*node
 	ctx  context.Context
 	rows []row
+
+	blocks []guide.Block   // the guides' that are for a node
+	ran    map[string]bool // lines
+
 	note []string // of the scenario that runs
 }
 
@@ -56,6 +62,7 @@ func (w *walker) refused(line, text string) {
 }
 
 func (w *walker) try(line string) (string, error) {
+	w.ran[line] = true
 	fmt.Println("  $", line)
 	out, err := w.quiet(line)
 	lines := strings.Split(strings.TrimRight(out, "\n"), "\n")
@@ -71,12 +78,13 @@ func (w *walker) try(line string) (string, error) {
 	return out, err
 }
 
-// quiet runs a line in the repository and prints nothing.
+// quiet runs a line at the top of a copy of what the guides need of the repository,
+// and prints nothing.
 func (w *walker) quiet(line string) (string, error) {
 	ctx, cancel := context.WithTimeout(w.ctx, 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-eo", "pipefail", "-c", line)
-	cmd.Dir, cmd.Env = w.root, w.environment()
+	cmd.Dir, cmd.Env = w.path("repository"), w.environment()
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
