@@ -2,7 +2,6 @@ package secrets
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"time"
 
@@ -68,7 +67,7 @@ func (c client) remove(ctx context.Context, name string, p metav1.Preconditions)
 
 // list passes on all Secrets that a selector names, page by page, as of the
 // returned version.
-func (c client) list(ctx context.Context, labels string, each func(*corev1.Secret) error) (version string, err error) {
+func (c client) list(ctx context.Context, labels string, take func([]corev1.Secret) error) (version string, err error) {
 	for next := ""; ; {
 		page := &corev1.SecretList{}
 		err := c.Do(ctx, "list", page, func(r *rest.Request) *rest.Request {
@@ -77,8 +76,8 @@ func (c client) list(ctx context.Context, labels string, each func(*corev1.Secre
 			}
 			return selected(r, labels).Param("limit", strconv.Itoa(pageSize))
 		})
-		for i := range page.Items {
-			err = errors.Join(err, each(&page.Items[i]))
+		if err == nil {
+			err = take(page.Items)
 		}
 		if err != nil || page.Continue == "" {
 			return page.ResourceVersion, err
