@@ -43,8 +43,8 @@ type Store interface {
 	// Get returns the entry of a key; NotFound if there is none.
 	Get(ctx context.Context, key Key) (Entry, error)
 	// Index returns what the store knows of all entries. Only the store changes
-	// it. If the store is still being read, Index waits for a few seconds, and
-	// then is Unavailable.
+	// it. If the store is still being read, Index waits as long as that goes on, and
+	// is Unavailable if nothing comes for some seconds.
 	Index(ctx context.Context) (*Index, error)
 	// Put writes an entry in place of the one whose Version it carries, or as a
 	// new one if that is 0, and returns its version from now on; [LostRace] if

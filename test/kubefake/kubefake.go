@@ -9,10 +9,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,8 +30,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
 
@@ -61,6 +65,8 @@ var resources = map[string]struct {
 	"/api/v1/":                      {"secrets", "Secret", corev1.SchemeGroupVersion, func() object { return &corev1.Secret{} }},
 	"/apis/coordination.k8s.io/v1/": {"leases", "Lease", coordinationv1.SchemeGroupVersion, func() object { return &coordinationv1.Lease{} }},
 }
+
+var codecs = serializer.NewCodecFactory(scheme.Scheme)
 
 // Server is a running API server.
 type Server struct {
@@ -353,9 +359,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	var err error
 	switch verb {
 	case "create", "update":
-		err = json.NewDecoder(r.Body).Decode(body)
+		err = decode(r.Body, body)
 	case "delete":
-		err = json.NewDecoder(r.Body).Decode(&options)
+		err = decode(r.Body, &options)
 	}
 	if name == "" {
 		name = body.GetName()
@@ -415,6 +421,15 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusCreated)
 	}
 	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// decode reads JSON or protobuf.
+func decode(body io.Reader, into runtime.Object) error {
+	text, err := io.ReadAll(body)
+	if err == nil {
+		_, _, err = codecs.UniversalDeserializer().Decode(text, nil, into)
+	}
+	return err
 }
 
 func refuse(w http.ResponseWriter, e *apierrors.StatusError) {
@@ -487,6 +502,9 @@ func (s *Server) update(resource string, o object) (object, *apierrors.StatusErr
 	}
 	if e := invalid(o); e != nil {
 		return o, e
+	}
+	if m := o.GetManagedFields(); len(m) == 1 && reflect.ValueOf(m[0]).IsZero() { // as a real one takes it
+		o.SetManagedFields(nil)
 	}
 	o.SetUID(have.GetUID())
 	return s.happened("MODIFIED", resource, o), nil

@@ -24,7 +24,8 @@ type cache struct {
 	// removed are records that are known to be gone and of whose end the watch
 	// has not told yet. What it still tells of them is outdated.
 	removed map[journal.Key]removal
-	lists   uint64 // how many lists were begun
+	lists   uint64                   // how many lists were begun
+	awaited map[uint64]chan struct{} // closed when seen gets to a version
 }
 
 type removal struct {
@@ -33,7 +34,7 @@ type removal struct {
 }
 
 func newCache() *cache {
-	return &cache{index: journal.NewIndex(), filled: make(chan struct{}), removed: map[journal.Key]removal{}}
+	return &cache{index: journal.NewIndex(), filled: make(chan struct{}), removed: map[journal.Key]removal{}, awaited: map[uint64]chan struct{}{}}
 }
 
 // keep takes the answer to a call.
@@ -63,7 +64,7 @@ func (c *cache) event(what watch.EventType, r record) {
 	if r.Version <= c.seen { // a list has brought it already
 		return
 	}
-	c.seen = r.Version
+	c.see(r.Version)
 	switch {
 	case what == watch.Bookmark:
 	case what == watch.Deleted:
@@ -79,10 +80,20 @@ func (c *cache) event(what watch.EventType, r record) {
 }
 
 // position is the version up to which everything has been seen.
-func (c *cache) position() string {
+func (c *cache) position() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return strconv.FormatUint(c.seen, 10)
+	return c.seen
+}
+
+// reached returns what is closed when everything up to a version has been seen.
+func (c *cache) reached(version uint64) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	reached := make(chan struct{})
+	c.awaited[version] = reached // which no other write has
+	c.see(c.seen)
+	return reached
 }
 
 // listing is what is known when a list begins.
@@ -124,7 +135,7 @@ func (c *cache) replace(begun listing, version string, items map[journal.Key]rec
 			c.put(r)
 		}
 	}
-	c.seen = as
+	c.see(as)
 	if !c.isFilled() {
 		close(c.filled)
 	}
@@ -142,6 +153,16 @@ func (c *cache) isFilled() bool {
 }
 
 // The rest is called with mu held.
+
+func (c *cache) see(version uint64) {
+	c.seen = version
+	for awaited, reached := range c.awaited {
+		if awaited <= version {
+			close(reached)
+			delete(c.awaited, awaited)
+		}
+	}
+}
 
 func (c *cache) version(key journal.Key) uint64 {
 	e, _ := c.index.Get(key)

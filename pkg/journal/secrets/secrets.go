@@ -21,13 +21,13 @@
 // Reads cost no call. A watch brings every write in the namespace, and what
 // this process writes is in its memory before the write returns. What another
 // driver writes is known some milliseconds later, or when the API server is
-// back. A process that becomes the one that writes reads all records again
+// back. A process that becomes the one that writes first lets the watch catch up
 // ([Store.Reload]), and from then on it knows all there is: whatever else is
 // written, by a process that was paused for one, makes its own next write of that
 // record be refused.
 //
-// As long as the first list has not come, reads answer Unavailable, never
-// NotFound.
+// As long as the first list has not come, reads wait while its pages do, and
+// answer Unavailable, never NotFound.
 package secrets
 
 import (
@@ -37,11 +37,13 @@ import (
 	mathrand "math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
@@ -70,7 +72,8 @@ type Store struct {
 	stop   context.CancelFunc
 	done   chan struct{}
 
-	listing sync.Mutex // one list at a time is enough
+	listing sync.Mutex   // one list at a time is enough
+	pages   atomic.Int64 // that lists have brought
 
 	mu       sync.Mutex
 	lost     error     // why there is no watch; nil while there is one
@@ -79,8 +82,12 @@ type Store struct {
 }
 
 const (
-	// startup is how long a read waits for the first list.
+	// startup is how long a read waits for a page of the first list.
 	startup = 5 * time.Second
+	// catchUp is how long Reload waits for the watch to bring what it should.
+	catchUp = 2 * time.Second
+	// progressEvery is how often a list that takes long is told of.
+	progressEvery = 2 * time.Second
 	// tolerated is how long the watch may be broken before Check says so.
 	tolerated = 10 * time.Second
 	// slowest is the longest pause between two attempts to watch.
@@ -148,20 +155,58 @@ func (s *Store) Get(ctx context.Context, key journal.Key) (journal.Entry, error)
 }
 
 // Reload makes reads see all that any process wrote before it. A process does
-// that when it becomes the one that writes.
+// that when it becomes the one that writes. A watch brings writes in their order, so
+// all that came before a write of this process is known when the watch has brought
+// that. Only if it does not are all records read again.
 func (s *Store) Reload(ctx context.Context) error {
+	if s.caughtUp(ctx) {
+		return nil
+	}
 	return s.list(ctx)
 }
 
-// Index implements journal.Store. It waits for the first list.
+// caughtUp writes a Secret that is no record, removes it, and waits until the watch
+// has come to it. One that a crash has left there is removed, too.
+func (s *Store) caughtUp(ctx context.Context) bool {
+	before := s.cache.position()
+	mark, err := secretOf(s.Namespace, s.Owner, rand.Text(), journal.Entry{Key: journal.Key{Kind: journal.Probe, ID: "reload"}, Value: []byte("{}")})
+	if err != nil {
+		return false
+	}
+	written, err := s.client.write(ctx, mark, false)
+	_ = s.client.remove(ctx, mark.Name, metav1.Preconditions{})
+	if err != nil {
+		return false
+	}
+	version, err := strconv.ParseUint(written.ResourceVersion, 10, 64)
+	if err != nil || version <= before { // the cluster was restored from a backup
+		return false
+	}
+	s.listing.Lock() // the first list may be under way
+	reached := s.cache.reached(version)
+	s.listing.Unlock()
+	select {
+	case <-reached:
+		return true
+	case <-time.After(catchUp):
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// Index implements journal.Store. It waits for the first list, as long as pages of
+// it come.
 func (s *Store) Index(ctx context.Context) (*journal.Index, error) {
-	if !s.cache.isFilled() {
-		ctx, cancel := context.WithTimeout(ctx, startup)
-		defer cancel()
+	for pages := int64(-1); !s.cache.isFilled(); {
+		before := pages
+		if pages = s.pages.Load(); pages == before {
+			return nil, s.unread()
+		}
 		select {
 		case <-s.cache.filled:
 		case <-ctx.Done():
 			return nil, s.unread()
+		case <-time.After(startup):
 		}
 	}
 	return s.cache.index, nil
@@ -357,10 +402,17 @@ func (s *Store) selector() string { return kube.OwnerLabel + "=" + kube.OwnerMar
 func (s *Store) list(ctx context.Context) error {
 	s.listing.Lock()
 	defer s.listing.Unlock()
-	begun, records := s.cache.beginList(), map[journal.Key]record{}
-	version, err := s.client.list(ctx, s.selector(), func(secret *corev1.Secret) error {
-		r, err := recordOf(s.Owner, secret)
-		records[r.Key] = r
+	begun, records, told := s.cache.beginList(), map[journal.Key]record{}, time.Now()
+	version, err := s.client.list(ctx, s.selector(), func(page []corev1.Secret) (err error) {
+		for i := range page {
+			r, unreadable := recordOf(s.Owner, &page[i])
+			records[r.Key], err = r, errors.Join(err, unreadable)
+		}
+		s.pages.Add(1)
+		if time.Since(told) > progressEvery {
+			told = time.Now()
+			klog.FromContext(ctx).Info("Reading the journal", "namespace", s.Namespace, "records", len(records))
+		}
 		return err
 	})
 	if err != nil {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -390,6 +392,80 @@ func TestManyRecords(t *testing.T) {
 		t.Errorf("calls: %v", calls)
 	}
 }
+
+// A process that takes over waits until the watch has brought what was written before,
+// and reads nothing again. What an earlier one has left of it does not matter twice.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := kubefake.StartPiped(t)
+		store := open(t, s, owner)
+		j, other := journal.New(store), journal.New(open(t, s, owner))
+		must(t, other.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(0)}))
+		synctest.Wait()
+		s.HoldWatches(true)
+		must(t, other.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(1)}))
+		s.Calls()
+		done := make(chan error, 1)
+		go func() { done <- store.Reload(t.Context()) }()
+		synctest.Wait()
+		select {
+		case err := <-done:
+			t.Errorf("Reload ended before the watch had caught up: %v", err)
+		default:
+			s.HoldWatches(false)
+			must(t, <-done)
+		}
+		if n, err := j.Count(t.Context(), journal.Buckets); n != 2 || err != nil {
+			t.Errorf("%d buckets, %v", n, err)
+		}
+		if calls := s.Calls(); calls["list"] != 0 || len(s.Secrets()) != 2 {
+			t.Errorf("calls: %v; %d Secrets", calls, len(s.Secrets()))
+		}
+		s.Inject(func(verb, _ string) kubefake.Fault { return kubefake.Fault{Drop: verb == "delete"} })
+		must(t, store.Reload(t.Context()))
+		if n := len(s.Secrets()); n != 3 {
+			t.Errorf("%d Secrets where nothing can be deleted", n)
+		}
+		if n, err := journal.Export(t.Context(), open(t, s, owner), owner, io.Discard); n != 2 || err != nil {
+			t.Errorf("%d records, %v", n, err)
+		}
+		s.Inject(nil)
+		must(t, store.Reload(t.Context()))
+		if n := len(s.Secrets()); n != 2 {
+			t.Errorf("%d Secrets after that", n)
+		}
+	})
+}
+
+// A first list that is slow is waited for as long as its pages come.
+func TestSlowList(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := kubefake.StartPiped(t)
+		filler := journal.New(open(t, s, owner))
+		for i := range 1503 {
+			must(t, filler.SaveBucket(t.Context(), &journal.Bucket{ID: bucketID(i)}))
+		}
+		slow := s.Config()
+		slow.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTrip(func(r *http.Request) (*http.Response, error) {
+				time.Sleep(4 * time.Second)
+				return next.RoundTrip(r)
+			})
+		})
+		store, err := secrets.OpenAt(t.Context(), slow, secrets.Config{Namespace: kubefake.Namespace, Owner: owner})
+		must(t, err)
+		defer func() { _ = store.Close() }()
+		if _, err := journal.New(store).Bucket(t.Context(), bucketID(1502)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (do roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return do(r) }
 
 // A cluster can be restored from a backup. What is known from after it was
 // taken does not hold then.

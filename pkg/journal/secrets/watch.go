@@ -3,6 +3,7 @@ package secrets
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,7 +50,7 @@ func (s *Store) follow(ctx context.Context) {
 func (s *Store) watch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, watchLength+time.Minute) // should the server not keep to it
 	defer cancel()
-	w, err := s.client.watch(ctx, s.selector(), s.cache.position(), watchLength)
+	w, err := s.client.watch(ctx, s.selector(), strconv.FormatUint(s.cache.position(), 10), watchLength)
 	if err != nil {
 		return err
 	}
