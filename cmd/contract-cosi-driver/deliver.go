@@ -19,7 +19,7 @@ func deliver() *cobra.Command {
 	c := &cobra.Command{
 		Use: "deliver", Short: "Write renewed keys into applications' Secrets in the place of a driver that may not, until SIGTERM", Args: arguments,
 		Long: "Writes renewed keys into applications' Secrets, under an account of its own, in the place of a driver that has no right to them.\n" +
-			"Such a driver has the socket in applicationSecrets.socket of its configuration. Whoever can connect to it can have keys written.",
+			"Such a driver has the socket in applicationSecrets.socket of its configuration. Anyone who can connect to it can have keys written.",
 		Example: "  contract-cosi-driver deliver --endpoint unix:///var/lib/cosi-delivery/deliver.sock --namespaces blue,green",
 	}
 	flags := c.Flags()

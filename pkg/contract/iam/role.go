@@ -68,7 +68,7 @@ const (
 )
 
 // InstanceProfile is the role of the machine that the driver runs on. Its metadata
-// service, in version 2, gives a temporary key to whoever can reach it.
+// service, in version 2, gives a temporary key to anything that can reach it.
 type InstanceProfile struct {
 	// URL is the metadata service's address; http://169.254.169.254 by default.
 	URL string `yaml:"url,omitempty" jsonschema:"pattern=^https?://"`
