@@ -93,6 +93,41 @@ func TestRewrittenWhileCallsGoOn(t *testing.T) {
 	expectNoDrafts(t, path)
 }
 
+// While calls wait for a rewrite, little is copied into room that is there, however
+// much there is and was written meanwhile. One that calls write faster than it can
+// follow them ends all the same.
+func TestLittleIsLeftToCopy(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ before, during int }{
+		"idle": {5, 0}, "one change": {5, 1}, "more": {5, 20}, "much": {50, 300}, "no room for three": {50, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "journal.log")
+			f := open(t, path)
+			j := journal.New(f)
+			for i := range c.before {
+				must(t, j.SaveBucket(t.Context(), filler(i, 20_000)))
+			}
+			left, grows, err := f.Approach(func() {
+				for i := range c.during {
+					must(t, j.SaveBucket(t.Context(), filler(c.before+i, 20_000)))
+				}
+			})
+			if left > filestore.MostBehind || grows != 0 || err != nil {
+				t.Errorf("calls wait until %d bytes are copied and the file has grown by %d (%v)", left, grows, err)
+			}
+			f.Settle()
+			expectNoDrafts(t, path)
+		})
+	}
+	f := open(t, filepath.Join(t.TempDir(), "journal.log"))
+	stop := f.KeepBusy(filestore.MostBehind + 1)
+	err := f.Rewrite()
+	stop()
+	must(t, err)
+}
+
 func expectNoDrafts(t *testing.T, path string) {
 	t.Helper()
 	if left, _ := filepath.Glob(path + ".new-*"); len(left) > 0 {

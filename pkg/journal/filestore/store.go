@@ -27,11 +27,11 @@
 //
 // When most of the file is outdated it is replaced by one that holds what is live.
 // That is written beside it while calls go on, which wait only for the last few
-// changes to be copied. If it fails, the old file is used and grows, and a rewrite
-// is tried again when what is outdated has doubled, and now and then by Check, so
-// that it is well soon after the cause has gone. Check, the log and the observed
-// operation "rewrite" tell of it. Nothing but the disk bounds the file then: to
-// refuse writes would lose revocations in order to save space.
+// changes to be copied into room that is there already. If it fails, the old file is
+// used and grows, and a rewrite is tried again when what is outdated has doubled, and
+// now and then by Check, so that it is well soon after the cause has gone. Check, the
+// log and the observed operation "rewrite" tell of it. Nothing but the disk bounds the
+// file then: to refuse writes would lose revocations in order to save space.
 package filestore
 
 import (
@@ -82,9 +82,11 @@ func (m mutex) Lock()   { m <- struct{}{} }
 func (m mutex) Unlock() { <-m }
 
 const (
-	// mostBehind is how much of what was written during a rewrite is copied
-	// while calls wait.
-	mostBehind = 256 << 10
+	// mostBehind is how much of what was written during a rewrite is copied while
+	// calls wait. Where calls write more than that during each of mostRounds of
+	// copying, it is what they have written during the last.
+	mostBehind = 64 << 10
+	mostRounds = 20
 	// retryRewrite is how long Check waits before it tries a rewrite again.
 	retryRewrite = 5 * time.Minute
 )
@@ -332,15 +334,17 @@ func (s *Store) apply(c change) {
 	}
 }
 
-// rewrite begins a rewrite, unless one is under way. The disk is held.
+// rewrite begins a rewrite, unless one is under way. The disk is held. What is live
+// is read without it, and may be newer than where the draft follows the log from:
+// it is the same after all that came since.
 func (s *Store) rewrite() {
 	if s.rewriting != nil || s.closed {
 		return
 	}
 	s.rewriting = make(chan struct{})
-	place, number, end, live := s.log.place, s.log.sequence-1, s.log.end, s.index.All()
+	place, number, end := s.log.place, s.log.sequence-1, s.log.end
 	go func() {
-		draft, err := place.draft(number, live, s.keys)
+		draft, err := place.draft(number, s.index.All(), s.keys)
 		if err == nil {
 			if err = s.replace(draft, end); err != nil {
 				draft.discard()
@@ -362,21 +366,12 @@ func (s *Store) awaitRewrite() {
 // replace lets a draft follow the log, from where the log was when the draft was
 // begun, and puts it in the log's place.
 func (s *Store) replace(draft *log, from int64) error {
-	for {
-		s.disk.Lock()
-		to := s.log.end
-		if to-from <= mostBehind {
-			break
-		}
-		s.disk.Unlock()
-		if err := draft.follow(s.log, from, to); err != nil {
-			return err
-		}
-		from = to
+	from, err := s.approach(draft, from)
+	if err != nil {
+		return err
 	}
 	old := s.log
-	err := draft.replace(old, from)
-	if err == nil {
+	if err = draft.replace(old, from); err == nil {
 		s.log = draft
 	}
 	s.disk.Unlock()
@@ -384,6 +379,23 @@ func (s *Store) replace(draft *log, from int64) error {
 		_ = old.close() // which can take a while
 	}
 	return err
+}
+
+// approach lets a draft follow the log while calls go on. If it succeeds it returns
+// up to where, with the disk held: what is left is little, and there is room for it.
+func (s *Store) approach(draft *log, from int64) (int64, error) {
+	for round := 0; ; round++ {
+		s.disk.Lock()
+		to := s.log.end
+		if behind := to - from; behind <= mostBehind && draft.end+behind+frameHead <= draft.size || round == mostRounds {
+			return from, nil
+		}
+		s.disk.Unlock()
+		if err := draft.follow(s.log, from, to); err != nil {
+			return 0, err
+		}
+		from = to
+	}
 }
 
 // rewritten notes how a rewrite has ended, and logs what changes about that.
