@@ -103,7 +103,7 @@ fuzz: ## fuzz whatever parses, and the server with random messages, FUZZTIME (50
 		done; done
 
 ALL_BACKENDS = contractapi,iam,rgw,versitygw
-ONE_BACKEND = $(if $(filter command,$(origin BACKEND)),-backend $(BACKEND),-backend $(ALL_BACKENDS) -out test/bench -within 2m)
+ONE_BACKEND = $(if $(filter command,$(origin BACKEND)),-backend $(BACKEND),-backend $(ALL_BACKENDS) -out test/bench -within 10m)
 
 .PHONY: bench
 bench: build ## measure the driver beside the fewest calls and its own, in a cluster too with KUBECONFIG_FILE=...; writes test/bench/RESULTS.md and .json, or prints with BACKEND=..., beside another driver with AGAINST=file

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.."
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 go build -o bin/bench ./test/bench
-short=(-backend contractapi,versitygw -rounds 24 -serial 10 -parallel 48 -live 32 -within 55s)
+short=(-backend contractapi,versitygw -rounds 24 -serial 10 -parallel 48 -live 32 -within 110s)
 
 rev=HEAD^
 git diff --quiet HEAD -- cmd pkg go.mod 2>/dev/null || rev=HEAD

@@ -7,12 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -64,42 +60,9 @@ func (d *driven) do(ctx context.Context, op, name string) error {
 	return err
 }
 
-// disk is what a floor makes durable.
-type disk chan *os.File // one for each caller, as appending to one would queue them
-
-func newDisk(dir, name string) (disk, error) {
-	d := make(disk, parallelism)
-	for i := range parallelism {
-		file, err := os.OpenFile(filepath.Join(dir, name+"-"+strconv.Itoa(i)), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		d <- file
-	}
-	return d, nil
-}
-
-// journalWrites is how often the driver writes its journal in each RPC, which a
-// test of test/integration holds.
-var journalWrites = map[string]int{"create": 1, "grant": 2, "revoke": 1, "delete": 1}
-
-func (d disk) write(op string) error {
-	file := <-d
-	defer func() { d <- file }()
-	for range journalWrites[op] {
-		if _, err := file.Write(make([]byte, 512)); err != nil {
-			return err
-		}
-		if err := syscall.Fdatasync(int(file.Fd())); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // own are the driver's own calls, made with its clients.
 type own struct {
-	disk
+	records
 	provider contract.Provider
 	engine   *bucket.Engine
 	issued   sync.Map // access key ids by bucket
@@ -110,7 +73,7 @@ type own struct {
 const ownContract = "bench-own"
 
 // newOwn makes the floor at the service of a configuration.
-func newOwn(ctx context.Context, file, dir string) (*own, error) {
+func newOwn(ctx context.Context, file string, r records) (*own, error) {
 	c, err := config.Load(file, cosidriver.Types())
 	if err != nil {
 		return nil, err
@@ -124,10 +87,7 @@ func newOwn(ctx context.Context, file, dir string) (*own, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &own{provider: provider, endpoint: found.Endpoints[0]}
-	if f.disk, err = newDisk(dir, "own"); err != nil {
-		return nil, err
-	}
+	f := &own{records: r, provider: provider, endpoint: found.Endpoints[0]}
 	if f.key, err = provider.IssueKey(ctx, contract.IssueKeyRequest{Contract: ownContract, Slot: cosi.ContractSlot, Proposed: proposed("own")}); err != nil {
 		return nil, err
 	}
@@ -151,7 +111,7 @@ func (f *own) do(ctx context.Context, op, name string) error {
 	if err := f.call(ctx, op, "own-"+name); err != nil {
 		return err
 	}
-	return f.write(op)
+	return f.write(ctx, op, name)
 }
 
 func (f *own) call(ctx context.Context, op, name string) error {
@@ -182,7 +142,7 @@ func (f *own) call(ctx context.Context, op, name string) error {
 
 // fewest are the fewest calls that keep the promises, made with bare clients.
 type fewest struct {
-	disk
+	records
 	kind    string
 	storage *harness.Storage
 	owner   string     // the contract's key
@@ -194,12 +154,8 @@ type fewest struct {
 }
 
 // newFewest makes the floor beside another, whose contract it uses.
-func newFewest(storage *harness.Storage, beside *own, dir string) (*fewest, error) {
-	f := &fewest{kind: storage.Type, storage: storage, owner: beside.key.AccessKeyID, http: bare()}
-	var err error
-	if f.disk, err = newDisk(dir, "fewest"); err != nil {
-		return nil, err
-	}
+func newFewest(storage *harness.Storage, beside *own, r records) *fewest {
+	f := &fewest{records: r, kind: storage.Type, storage: storage, owner: beside.key.AccessKeyID, http: bare()}
 	key := func(id, secret string) aws.CredentialsProvider {
 		return credentials.NewStaticCredentialsProvider(id, secret, "")
 	}
@@ -211,14 +167,14 @@ func newFewest(storage *harness.Storage, beside *own, dir string) (*fewest, erro
 	})
 	f.iam = iam.New(iam.Options{BaseEndpoint: &storage.API, Region: "us-east-1", HTTPClient: f.http, Credentials: key(root.AccessKeyID, root.SecretAccessKey.Reveal())})
 	f.admin = signed.Client{Region: beside.endpoint.Region, Credentials: func() secret.KeyPair { return root }, HTTP: f.http, Observe: func(string, error) {}}
-	return f, nil
+	return f
 }
 
 func (f *fewest) do(ctx context.Context, op, name string) error {
 	if err := f.call(ctx, op, "fewest-"+name); err != nil {
 		return err
 	}
-	return f.write(op)
+	return f.write(ctx, op, name)
 }
 
 func (f *fewest) call(ctx context.Context, op, name string) error {
