@@ -114,8 +114,8 @@ bench-check: build ## fail if the driver is slower than that of the commit befor
 	@bash test/bench/check.sh
 
 .PHONY: scale
-scale: build ## measure a driver with 10,000 buckets and 20,000 keys; with KUBECONFIG_FILE=... its journal is in Secrets
-	@$(GO) run ./test/bench/scale $(if $(KUBECONFIG_FILE),-kubeconfig $(KUBECONFIG_FILE))
+scale: build ## measure a driver with 10,000 buckets and 20,000 keys; with KUBECONFIG_FILE=... its journal is in Secrets, with PARTS=start,cycle,list,drift,rewrite only these parts
+	@$(GO) run ./test/bench/scale $(if $(PARTS),-parts $(PARTS)) $(if $(KUBECONFIG_FILE),-kubeconfig $(KUBECONFIG_FILE))
 
 OBJECTS ?= 2000
 

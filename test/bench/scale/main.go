@@ -54,6 +54,7 @@ const (
 func main() {
 	var o options
 	flag.IntVar(&o.buckets, "buckets", 10_000, "buckets, with two keys each")
+	flag.StringVar(&o.parts, "parts", "start,cycle,list,drift,rewrite", "`parts` to measure when all is made, separated by commas")
 	flag.IntVar(&o.contracts, "contracts", 500, "contracts that they are under")
 	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that reaches a cluster, for journals in Secrets")
 	flag.StringVar(&o.namespace, "namespace", "contract-cosi", "`namespace` there, which must exist")
@@ -68,8 +69,12 @@ func main() {
 }
 
 type options struct {
-	buckets, contracts    int
-	kubeconfig, namespace string
+	buckets, contracts           int
+	kubeconfig, namespace, parts string
+}
+
+func (o options) has(part string) bool {
+	return slices.Contains(strings.Split(o.parts, ","), part)
 }
 
 // world is a driver with a contract service of its own.
@@ -360,65 +365,82 @@ func run(ctx context.Context, out io.Writer, o options) error {
 		return err
 	}
 	row("resident memory, all made", "%.0f MiB", made, maxMiB)
-	took, err := large.restart(ctx)
-	if err != nil {
-		return err
-	}
-	row("start to ready", "%.0f ms", float64(took.Milliseconds()), float64(start.Milliseconds()))
-	peak, err := memory(large.driver.PID(), "VmHWM")
-	if err != nil {
-		return err
-	}
-	row("resident memory, most during the start", "%.0f MiB", peak, maxMiB)
-
-	var ratios []float64
-	for round := range rounds {
-		var sums [2]time.Duration
-		for i := range 2 {
-			which := i ^ round&1
-			if sums[which], err = []*world{small, large}[which].round(ctx, round); err != nil {
+	for _, part := range []struct {
+		name    string
+		measure func() error
+	}{
+		{"start", func() error {
+			took, err := large.restart(ctx)
+			if err != nil {
 				return err
 			}
-		}
-		ratios = append(ratios, sums[1].Seconds()/sums[0].Seconds())
-	}
-	slices.Sort(ratios)
-	row(fmt.Sprintf("a cycle at concurrency 1, to one among ten (middle half of the pairs %.2f to %.2f)", ratios[rounds/4], ratios[3*rounds/4]), "%.2f", ratios[rounds/2], maxCallRatio)
-
-	for _, args := range [][]string{{"buckets"}, {"keys"}, {"audit"}} {
-		var progress string
-		var own float64
-		begun := time.Now()
-		added, err := adds(large.driver.PID(), func() (err error) { progress, own, err = large.list(ctx, args...); return err })
-		if err != nil {
+			row("start to ready", "%.0f ms", float64(took.Milliseconds()), float64(start.Milliseconds()))
+			peak, err := memory(large.driver.PID(), "VmHWM")
+			row("resident memory, most during the start", "%.0f MiB", peak, maxMiB)
 			return err
-		}
-		if told := strings.Count(progress, "\n"); told == 0 && time.Since(begun) > longSilence {
-			missed = append(missed, "progress of "+args[0])
-		}
-		row(fmt.Sprintf("%s -o json adds to the driver (%.1f s; the command has %.0f MiB, and told its progress %d times)", args[0], time.Since(begun).Seconds(), own, strings.Count(progress, "\n")), "%.0f MiB", added, maxAddedMiB)
-	}
-	if err := large.configure("onDemand:\n  backend: main\ndrift: {mode: report, interval: 1s, callsPerSecond: 10000}\n"); err != nil {
-		return err
-	}
-	if _, err := large.restart(ctx); err != nil {
-		return err
-	}
-	begun := time.Now()
-	added, err := adds(large.driver.PID(), func() error { return large.passes(ctx) })
-	if err != nil {
-		return err
-	}
-	row(fmt.Sprintf("a pass of drift adds to the driver (%.0f s)", time.Since(begun).Seconds()), "%.0f MiB", added, maxAddedMiB)
-	if o.kubeconfig == "" {
-		if err := large.driver.Stop(); err != nil {
+		}},
+		{"cycle", func() error {
+			var ratios []float64
+			for round := range rounds {
+				var sums [2]time.Duration
+				for i := range 2 {
+					which := i ^ round&1
+					if sums[which], err = []*world{small, large}[which].round(ctx, round); err != nil {
+						return err
+					}
+				}
+				ratios = append(ratios, sums[1].Seconds()/sums[0].Seconds())
+			}
+			slices.Sort(ratios)
+			row(fmt.Sprintf("a cycle at concurrency 1, to one among ten (middle half of the pairs %.2f to %.2f)", ratios[rounds/4], ratios[3*rounds/4]), "%.2f", ratios[rounds/2], maxCallRatio)
+			return nil
+		}},
+		{"list", func() error {
+			for _, args := range [][]string{{"buckets"}, {"keys"}, {"audit"}} {
+				var progress string
+				var own float64
+				begun := time.Now()
+				added, err := adds(large.driver.PID(), func() (err error) { progress, own, err = large.list(ctx, args...); return err })
+				if err != nil {
+					return err
+				}
+				if told := strings.Count(progress, "\n"); told == 0 && time.Since(begun) > longSilence {
+					missed = append(missed, "progress of "+args[0])
+				}
+				row(fmt.Sprintf("%s -o json adds to the driver (%.1f s; the command has %.0f MiB, and told its progress %d times)", args[0], time.Since(begun).Seconds(), own, strings.Count(progress, "\n")), "%.0f MiB", added, maxAddedMiB)
+			}
+			return nil
+		}},
+		{"drift", func() error {
+			if err := large.configure("onDemand:\n  backend: main\ndrift: {mode: report, interval: 1s, callsPerSecond: 10000}\n"); err != nil {
+				return err
+			}
+			if _, err := large.restart(ctx); err != nil {
+				return err
+			}
+			begun := time.Now()
+			added, err := adds(large.driver.PID(), func() error { return large.passes(ctx) })
+			row(fmt.Sprintf("a pass of drift adds to the driver (%.0f s)", time.Since(begun).Seconds()), "%.0f MiB", added, maxAddedMiB)
 			return err
-		}
-		more, err := large.rewrites(ctx)
-		if err != nil {
+		}},
+		{"rewrite", func() error {
+			if o.kubeconfig != "" {
+				return nil
+			}
+			if err := large.driver.Stop(); err != nil {
+				return err
+			}
+			more, err := large.rewrites(ctx)
+			row("longest call while the journal is rewritten, more than otherwise", "%.0f ms", float64(more.Milliseconds()), maxStop)
 			return err
+		}},
+	} {
+		if !o.has(part.name) {
+			continue
 		}
-		row("longest call while the journal is rewritten, more than otherwise", "%.0f ms", float64(more.Milliseconds()), maxStop)
+		if err := part.measure(); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
 	}
 	if len(missed) > 0 {
 		return errors.New("missed: " + strings.Join(missed, "; "))
