@@ -450,7 +450,7 @@ func TestSlowList(t *testing.T) {
 		slow := s.Config()
 		slow.Wrap(func(next http.RoundTripper) http.RoundTripper {
 			return roundTrip(func(r *http.Request) (*http.Response, error) {
-				time.Sleep(4 * time.Second)
+				<-time.After(4 * time.Second)
 				return next.RoundTrip(r)
 			})
 		})
