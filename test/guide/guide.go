@@ -15,6 +15,7 @@ import (
 // By is a test that executes blocks, or why there is none.
 type By string
 
+// What executes blocks.
 const (
 	Node     By = "make node" // follows them on a Kubernetes node
 	CI       By = ".ci/run"   // has each line as a step

@@ -49,7 +49,7 @@ cat /etc/ssl/certs/ca-certificates.crt "$bin/service.crt" >"$base/etc/ssl/certs/
 printf 'root:x:0:0::/:\nnonroot:x:65532:65532::/:\n' >"$base/etc/passwd"
 cp -r "$base" "$work/shell"
 mkdir "$work/shell/bin"
-for name in busybox sh cat date ln sed sleep; do
+for name in busybox sh cat cmp cp date ln sed sleep; do
 	ln /bin/busybox "$work/shell/bin/$name" 2>/dev/null || cp /bin/busybox "$work/shell/bin/$name"
 done
 mkdir -p "$bin/images"
@@ -73,6 +73,12 @@ cp "$bin/app" "$work/shell/bin/app"
 cp "$bin/app" "$work/shell/bin/aws"
 image aws "$work/shell" --env PATH=/bin --entrypoint '["/bin/aws"]'
 save aws docker.io/amazon/aws-cli:2.31.0
+cp -r "$work/shell" "$work/rclone"
+program=$(command -v rclone)
+ldd "$program" | grep -o '/[^ ]*' | xargs -I{} cp -L --parents {} "$work/rclone"
+cp "$program" "$work/rclone/bin/rclone"
+image rclone "$work/rclone" --env PATH=/bin --entrypoint '["/bin/rclone"]'
+save rclone docker.io/rclone/rclone:1.71
 cp "$bin/cosi" "$base/cosi"
 image sidecar "$base" --user 65532 --entrypoint '["/cosi", "sidecar", "--leader-elect"]'
 save sidecar registry.k8s.io/sig-storage/objectstorage-sidecar:v0.2.2

@@ -165,6 +165,7 @@ func production(w *walker) {
 	w.tenant()
 	w.follow(w.guide(installGuide, "An application that only reads")...)
 	w.granted("blue", "photos-reader")
+	w.formats()
 	w.madeByHand("team-blue", "archive")
 	w.follow(w.guide(installGuide, "Adopt an existing bucket")...)
 	w.granted("blue", "archive")
@@ -227,6 +228,22 @@ func (w *walker) tenant() {
 	w.granted("blue", "photos")
 	w.sh("kubectl -n blue rollout status deployment/photos --timeout=2m")
 	w.within(time.Minute, "find "+w.path("contractd")+" -name alive | grep alive")
+}
+
+// formats follows the guide to applications that read the environment, or files.
+func (w *walker) formats() {
+	w.sh("helm upgrade " + chart + " --reuse-values --set applicationSecrets.enabled=true")
+	w.sh(rollout)
+	w.sh("mkdir /var/lib/data && hostname > /var/lib/data/hostname")
+	w.sh("kubectl apply -f " + w.root + "/test/node/volume.yaml") // the one that the backup is of
+	w.follow(w.guide(installGuide, "Forms that applications read")...)
+	w.granted("blue", "gallery")
+	w.sh("kubectl -n blue rollout status deployment/uploader --timeout=2m")
+	w.sh("kubectl -n blue rollout status deployment/gallery --timeout=2m")
+	w.sh("kubectl -n blue exec deployment/gallery -- busybox wget -q -O - http://127.0.0.1:8080/alive")
+	w.sh("kubectl -n blue create job now --from=cronjob/backup")
+	w.sh("kubectl -n blue wait job/now --for=condition=Complete --timeout=2m")
+	w.sh("find " + w.path("contractd") + " -path '*/backup/hostname' | grep .")
 }
 
 // operations follows the page on a running driver.

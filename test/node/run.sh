@@ -8,7 +8,7 @@ cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)
 bin=$root/bin/node
 namespaces=(unshare --net --mount --pid --uts --ipc --fork --kill-child=KILL --mount-proc --propagation private)
-packages=(containerd runc containernetworking-plugins iptables conntrack dnsmasq-base buildah busybox-static iproute2 git ca-certificates)
+packages=(containerd runc containernetworking-plugins iptables conntrack dnsmasq-base buildah busybox-static rclone iproute2 git ca-certificates)
 
 fail() {
 	echo "make node: $*" >&2

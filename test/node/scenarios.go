@@ -340,7 +340,7 @@ func (w *walker) orphans(prefix string) {
 		}
 	}
 	if len(cured) > 0 {
-		w.notef("%d Buckets left by v0.2.2", len(cured))
+		w.notef("Buckets left by v0.2.2: %d", len(cured))
 	}
 }
 
