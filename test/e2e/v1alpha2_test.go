@@ -19,8 +19,8 @@ func orderedV1alpha2(s *scenario) {
 	s.must(c.installCOSI(s.ctx, "v1alpha2"))
 	s.must(c.install(s.ctx, "v1alpha2", "v1alpha2"))
 	s.must(c.apply(s.ctx, "-f", filepath.Join(deployDir, "crds")))
-	w := newWorld(s.ctx, "", c.dir)
-	w.cluster, w.build, w.contractd, w.accounts[driverAccount] = c, s.build, s.contractd, c.kubeconfig
+	w := newWorld(s.ctx, "v1alpha2", filepath.Dir(s.cosiBin), c.dir)
+	w.cluster, w.contractd, w.accounts[driverAccount] = c, s.contractd, c.kubeconfig
 	s.must(w.startDriver())
 	s.Cleanup(w.stop)
 	in := &scenario{TB: s.TB, world: w}
