@@ -44,6 +44,7 @@ var scenarios = []scenarioOf{
 	{"orders that are refused", refusedOrders},
 	{"an order of another's contract", anothersContract},
 	{"orders in trouble", ordersInTrouble},
+	{"a contract ordered beside v1alpha2", orderedV1alpha2},
 	{"a contract taken over by an order", takenOver},
 	{"settings of a bucket", bucketSettings},
 	{"settings in trouble", settingsInTrouble},
