@@ -107,7 +107,7 @@ func (n *tenant) formatted(access string, c credentials) error {
 			return err
 		}
 		if !strings.Contains(string(secret.Data[entry]), c.SecretAccessKey) {
-			return fmt.Errorf("Secret %s has another key than the access's own", name) //nolint:staticcheck // as Kubernetes spells it
+			return fmt.Errorf("Secret %s has another key than the access's own", name)
 		}
 	}
 	return nil
