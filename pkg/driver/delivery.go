@@ -21,16 +21,7 @@ func newDeliverer(c *config.Config, m *metrics.Metrics) (*delivery.Secrets, erro
 	if c.ApplicationSecrets == nil {
 		return nil, nil
 	}
-	cas := map[string]string{}
-	for _, b := range c.Backends {
-		cas[b.Name] = b.Connection.CAFile
-	}
-	to := delivery.Config{Namespaces: c.ApplicationSecrets.Namespaces, Socket: c.ApplicationSecrets.Socket, Called: m.SecretCall, CA: func(backend string) ([]byte, error) {
-		if cas[backend] == "" {
-			return nil, nil
-		}
-		return os.ReadFile(cas[backend]) // the connection has read it, and reads it again when it changes
-	}}
+	to := delivery.Config{Namespaces: c.ApplicationSecrets.Namespaces, Socket: c.ApplicationSecrets.Socket, Called: m.SecretCall, CA: authorities(c.Backends)}
 	var err error
 	if to.Socket == "" {
 		to.At, err = kube.Connect(c.Journal.Secrets.Kubeconfig)
@@ -39,6 +30,20 @@ func newDeliverer(c *config.Config, m *metrics.Metrics) (*delivery.Secrets, erro
 		return nil, err
 	}
 	return delivery.New(to)
+}
+
+// authorities reads the CA files of backends as they are when they are asked for.
+func authorities(backends []config.Backend) func(backend string) ([]byte, error) {
+	files := map[string]string{}
+	for _, b := range backends {
+		files[b.Name] = b.Connection.CAFile
+	}
+	return func(backend string) ([]byte, error) {
+		if files[backend] == "" {
+			return nil, nil
+		}
+		return os.ReadFile(files[backend])
+	}
 }
 
 // undelivered passes on why a key cannot be replaced or written, in each version of COSI that may
