@@ -78,11 +78,11 @@ node: ## run the driver on a Kubernetes node with kubelet, containerd and helm; 
 SOAK ?= 20m
 
 .PHONY: soak
-soak: build ## run whole what CI runs short, for about two hours: random walks, interleavings, fuzzing, the suite 20 times, keys renewed for SOAK (20m)
+soak: build ## run whole what CI runs short, for about two hours: random walks, interleavings, fuzzing, the suite 20 times, 200 keys renewed for SOAK (20m) in each version
 	$(GO) test -count=1 -timeout 1h ./pkg/lease -runs 100
 	$(GO) test -count=1 -timeout 2h ./pkg/provisioner -seeds 100
 	cd cmd/cosi-sanity && $(GO) test -count=20 -timeout 3h ./sanity
-	bash test/e2e/run.sh -test.run 'Scenarios/(keys_renewed|a_random_walk)' -renew $(SOAK) -steps 300
+	bash test/e2e/run.sh -test.run 'Scenarios/(keys_renewed|a_random_walk)' -renew $(SOAK) -renewing 200 -slack 5m -steps 300
 	$(MAKE) fuzz FUZZTIME=2m
 
 CEPH = ceph-mon ceph-osd radosgw ceph-common

@@ -300,7 +300,7 @@ func TestDeliver(t *testing.T) {
 				}
 				s, ctx, log := a.open(t)
 				if by == "deliver" {
-					s = served(t, ctx, s)
+					s = served(ctx, t, s)
 				}
 				written, err := s.Deliver(ctx, c.d)
 				held := ""
@@ -319,7 +319,7 @@ func TestDeliver(t *testing.T) {
 }
 
 // served has another process write the Secrets: the answers are its own.
-func served(t *testing.T, ctx context.Context, writes *delivery.Secrets) *delivery.Secrets {
+func served(ctx context.Context, t *testing.T, writes *delivery.Secrets) *delivery.Secrets {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "d") // a socket's path has to be short
 	if err != nil {

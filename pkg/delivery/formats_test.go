@@ -57,7 +57,7 @@ func TestFormats(t *testing.T) {
 		a := world(version)
 		s, ctx, log := a.open(t)
 		if version == "v1alpha2" { // which is written by the command deliver here
-			s = served(t, ctx, s)
+			s = served(ctx, t, s)
 		}
 		if written, err := s.Deliver(ctx, first("old")); err != nil || !written {
 			t.Fatalf("%s: %v, %v", version, written, err)
@@ -288,7 +288,7 @@ func TestWithdraw(t *testing.T) {
 			a := world(version)
 			s, ctx, log := a.open(t)
 			if version == "v1alpha2" {
-				s = served(t, ctx, s)
+				s = served(ctx, t, s)
 			}
 			if _, err := s.Deliver(ctx, first("old")); err != nil {
 				t.Fatal(err)

@@ -244,7 +244,7 @@ func (r *renewal) prove(parts []part) {
 		first[access] = c
 	}
 	r.rotating(true)
-	ctx, stop := context.WithTimeout(r.ctx, *renewFor)
+	ctx, stop := context.WithCancel(r.ctx)
 	defer stop()
 	var running sync.WaitGroup
 	for i, access := range r.accesses {
@@ -257,8 +257,12 @@ func (r *renewal) prove(parts []part) {
 	}
 	var oldest time.Duration
 	running.Go(func() { oldest = r.watch(ctx) })
-	kills := 0
+	kills, begun := 0, time.Now()
 	for wait(ctx, betweenKills) {
+		// A slow machine gets more time for as many keys as prove something.
+		if past := time.Since(begun) - *renewFor; past > patience || past >= 0 && r.fewest() >= 3 {
+			break
+		}
 		p := parts[kills%len(parts)]
 		r.set(&r.away, true)
 		r.kill(p.name)
@@ -266,6 +270,7 @@ func (r *renewal) prove(parts []part) {
 		r.set(&r.away, false)
 		kills++
 	}
+	stop()
 	running.Wait()
 	r.must(errors.Join(some("renewal", r.faults)))
 	r.rotating(false)
@@ -276,11 +281,11 @@ func (r *renewal) prove(parts []part) {
 		}
 		return err
 	})
-	fewest, all := len(r.held[r.accesses[0]]), 0
+	fewest, all := r.fewest(), 0
 	for _, access := range r.accesses {
-		fewest, all = min(fewest, len(r.held[access])), all+len(r.held[access])
+		all += len(r.held[access])
 	}
-	if fewest < 3 || r.requests < len(r.accesses)*int(*renewFor/time.Second)/4 {
+	if fewest < 3 || r.requests < all {
 		r.Errorf("%d requests, and %d keys of an access at least, are too few to prove anything", r.requests, fewest)
 	}
 	r.note("%d accesses, %d keys, %d requests, none refused; the oldest key had %.0f s; %d kills", len(r.accesses), all, r.requests, oldest.Seconds(), kills)
@@ -297,6 +302,17 @@ func (r *renewal) prove(parts []part) {
 	for _, c := range leaked {
 		r.must(r.refused(c))
 	}
+}
+
+// fewest is how many keys the Secret of each access has had.
+func (r *renewal) fewest() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := len(r.held[r.accesses[0]])
+	for _, access := range r.accesses {
+		n = min(n, len(r.held[access]))
+	}
+	return n
 }
 
 // onlyLast is what the Secrets have in the end, which works. What they had before

@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"google.golang.org/grpc/codes"
 
+	"github.com/contract-cosi/contract-cosi-driver/pkg/admin"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	cosipb "github.com/contract-cosi/contract-cosi-driver/pkg/cosipb/v1alpha2"
 )
@@ -211,6 +212,33 @@ func TestSeveralBuckets(t *testing.T) {
 	must(t, e.delete("main."+contract+"."+out, nil))
 	refused(t, "the key of a deleted bucket", put(t, app, both, "b"))
 	must(t, e.revoke(g.account, slices.Collect(maps.Keys(ids))...))
+}
+
+// An access that was granted under v1alpha1 and has another key since keeps working when
+// the cluster moves to v1alpha2: the sidecar there is answered with the key of now, and
+// takes it away.
+func TestAccessMovesToV1alpha2(t *testing.T) {
+	t.Parallel()
+	e := v2{newEnv(t, onDemand)}
+	contract := newContract()
+	bucket := contract + "-a"
+	id := e.env.mustCreate(bucket, map[string]string{"contract": contract})
+	first := e.env.mustGrant(id, "ba-moved", nil)
+	rotate := func() {
+		report[admin.Key](e.env, 0, "rotate", "--access", "main."+contract+".ba-moved", "--grace", "0s")
+	}
+	rotate()
+	moved := e.mustGrant("ba-moved", bucketModes{id: readWrite})
+	if again := e.mustGrant("ba-moved", bucketModes{id: readWrite}); moved.key == first.key || again != moved {
+		t.Errorf("v1alpha2 is answered with the key %s, then %s; v1alpha1 had %s", moved.key, again.key, first.key)
+	}
+	allowed(t, "put with the key of now", put(t, moved.client(), bucket, "a"))
+	rotate() // which ends the rotation before it
+	refused(t, "put with the first key", put(t, first.client(), bucket, "a"))
+	last := e.mustGrant("ba-moved", bucketModes{id: readWrite})
+	allowed(t, "put with the last key", put(t, last.client(), bucket, "a"))
+	must(t, e.revoke(moved.account, id))
+	refused(t, "put after the revocation", put(t, last.client(), bucket, "a"))
 }
 
 func TestV1alpha2BadRequests(t *testing.T) {

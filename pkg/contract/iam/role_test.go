@@ -38,10 +38,10 @@ func (c *cloud) key(w io.Writer, token string) {
 func (c *cloud) metadata(w http.ResponseWriter, r *http.Request) {
 	const session, roles = "a-session-of-the-machine", "/latest/meta-data/iam/security-credentials/"
 	switch path := r.URL.Path; {
-	case r.Method == http.MethodPut && path == "/latest/api/token" && r.Header.Get("X-aws-ec2-metadata-token-ttl-seconds") != "":
-		w.Header().Set("X-aws-ec2-metadata-token-ttl-seconds", "60")
+	case r.Method == http.MethodPut && path == "/latest/api/token" && r.Header.Get("X-Aws-Ec2-Metadata-Token-Ttl-Seconds") != "":
+		w.Header().Set("X-Aws-Ec2-Metadata-Token-Ttl-Seconds", "60")
 		_, _ = io.WriteString(w, session)
-	case r.Header.Get("X-aws-ec2-metadata-token") != session:
+	case r.Header.Get("X-Aws-Ec2-Metadata-Token") != session:
 		w.WriteHeader(http.StatusUnauthorized)
 	case path == roles && c.refusal == "":
 		_, _ = io.WriteString(w, "cosi")
