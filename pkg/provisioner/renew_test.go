@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,10 +21,34 @@ import (
 
 // applications are the Secrets of a world, by access. A process reads and writes them
 // in steps.
-type applications map[string]secret.KeyPair
+type applications struct {
+	mu   sync.Mutex
+	keys map[string]secret.KeyPair
+}
+
+func (a *applications) get(name string) secret.KeyPair {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.keys[name]
+}
+
+// set writes a Secret; the zero key deletes it.
+func (a *applications) set(name string, key secret.KeyPair) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.keys[name] = key; key == (secret.KeyPair{}) {
+		delete(a.keys, name)
+	}
+}
+
+func (a *applications) all() map[string]secret.KeyPair {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return maps.Clone(a.keys)
+}
 
 type appLine struct {
-	applications
+	*applications
 	p *process
 }
 
@@ -48,7 +74,7 @@ func (a appLine) Deliver(ctx context.Context, d Delivery) (written bool, err err
 func (a appLine) put(ctx context.Context, name string, d Delivery) (written bool, err error) {
 	var have secret.KeyPair
 	err = a.p.step(ctx, "read Secret", func() error {
-		have = a.applications[name]
+		have = a.applications.get(name)
 		return nil
 	})
 	switch {
@@ -62,10 +88,10 @@ func (a appLine) put(ctx context.Context, name string, d Delivery) (written bool
 		return false, fault.New(fault.Mismatch, "the Secret holds another key")
 	}
 	err = a.p.step(ctx, "write Secret", func() error {
-		if a.applications[name] != have {
+		if a.applications.get(name) != have {
 			return fault.New(fault.Unavailable, "the Secret has changed")
 		}
-		a.applications[name] = d.Key
+		a.applications.set(name, d.Key)
 		return nil
 	})
 	return err == nil, err
@@ -74,7 +100,7 @@ func (a appLine) put(ctx context.Context, name string, d Delivery) (written bool
 func (a appLine) Withdraw(ctx context.Context, of cosi.AccountID, formats []string) error {
 	return a.p.step(ctx, "delete Secrets", func() error {
 		for _, f := range formats {
-			delete(a.applications, of.Account+"-"+f)
+			a.applications.set(of.Account+"-"+f, secret.KeyPair{})
 		}
 		return nil
 	})
@@ -85,7 +111,7 @@ func (appLine) Soon(cosi.AccountID) {}
 // renewing is a world whose accesses are renewed.
 type renewing struct {
 	*world
-	apps   applications
+	apps   *applications
 	line   func(appLine) Deliverer // what a process has in its place
 	broken error                   // the first rule that did not hold
 }
@@ -97,7 +123,7 @@ const (
 )
 
 func newRenewing(t testing.TB, secrets memory.Secrets, seed uint64) *renewing {
-	r := &renewing{world: newWorld(t, secrets, false, seed), apps: applications{}, line: func(a appLine) Deliverer { return a }}
+	r := &renewing{world: newWorld(t, secrets, false, seed), apps: &applications{keys: map[string]secret.KeyPair{}}, line: func(a appLine) Deliverer { return a }}
 	terms := config.Terms{Listed: team, Backend: backend, OnLastBucket: config.Cancel}
 	terms.Defaults.BucketAccessClass = map[string]string{"keyRotation": "10h", "keyGrace": "2h", "secretFormat": "env"}
 	r.terms[team] = terms
@@ -114,8 +140,8 @@ func (r *renewing) start() *process {
 func (r *renewing) grant(p *process, name string) error {
 	id := GrantRequest{Name: name, Auth: cosi.Key, Buckets: []BucketRequest{{ID: bucketID("data")}}}
 	a, err := p.GrantAccess(r.ctx(), id)
-	if err == nil && r.apps[name] == (secret.KeyPair{}) {
-		r.apps[name] = a.Key
+	if err == nil && r.apps.get(name) == (secret.KeyPair{}) {
+		r.apps.set(name, a.Key)
 	}
 	return err
 }
@@ -126,7 +152,7 @@ func (r *renewing) check() {
 	for _, k := range r.service.Keys() {
 		slots[k.Slot]++
 	}
-	for name, key := range r.apps {
+	for name, key := range r.apps.all() {
 		if !r.works(key, "data") && r.broken == nil {
 			r.broken = fmt.Errorf("the key in the Secret of %s is refused", name)
 		}
@@ -149,7 +175,7 @@ func (r *renewing) tend(p *process) (err error) {
 // how many steps there were.
 func (r *renewing) live(f fate, at int, length time.Duration, between func(hours int)) int {
 	p := r.granted()
-	first := map[string]secret.KeyPair{"ba-1": r.apps["ba-1"], "ba-2": r.apps["ba-2"]}
+	first := map[string]secret.KeyPair{"ba-1": r.apps.get("ba-1"), "ba-2": r.apps.get("ba-2")}
 	r.sched.follow(func(step int, _ string) fate {
 		r.check()
 		if step == at {
@@ -180,10 +206,10 @@ func (r *renewing) live(f fate, at int, length time.Duration, between func(hours
 		}
 	}
 	for name, key := range first {
-		if r.apps[name] == key && r.broken == nil {
+		if r.apps.get(name) == key && r.broken == nil {
 			r.broken = fmt.Errorf("the key of %s is never replaced", name)
 		}
-		if r.apps[name+"-env"] != r.apps[name] && r.broken == nil {
+		if r.apps.get(name+"-env") != r.apps.get(name) && r.broken == nil {
 			r.broken = fmt.Errorf("the environment of %s has another key than its Secret", name)
 		}
 		if r.works(key, "data") && r.broken == nil {
@@ -239,7 +265,7 @@ func TestRenewalRulesCatch(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]func(appLine, context.Context, Delivery) (bool, error){
 		"an update that is lost": func(a appLine, _ context.Context, d Delivery) (bool, error) {
-			return a.applications[d.Access.Account] != d.Key, nil
+			return a.applications.get(d.Access.Account) != d.Key, nil
 		},
 		"a revocation before the update": func(appLine, context.Context, Delivery) (bool, error) { return false, nil },
 		"an update with another key": func(a appLine, ctx context.Context, d Delivery) (bool, error) {
@@ -247,7 +273,7 @@ func TestRenewalRulesCatch(t *testing.T) {
 			return a.Deliver(ctx, d)
 		},
 		"an update of whatever is there, with another access's key": func(a appLine, ctx context.Context, d Delivery) (bool, error) {
-			d.Repair, d.Key = true, a.applications["ba-2"]
+			d.Repair, d.Key = true, a.applications.get("ba-2")
 			return a.Deliver(ctx, d)
 		},
 	} {
@@ -315,7 +341,7 @@ func TestGraceIsWatched(t *testing.T) {
 		r := newRenewing(t, memory.Chosen, 1)
 		r.terms[team].Defaults.BucketAccessClass["keyGrace"] = "1h"
 		p := r.granted()
-		old := r.apps["ba-1"]
+		old := r.apps.get("ba-1")
 		time.Sleep(every)
 		r.must("renew", func() error { return r.tend(p) })
 		r.jump(2 * time.Hour)
@@ -327,7 +353,7 @@ func TestGraceIsWatched(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		r.must("tend", func() error { return r.tend(p) })
-		if r.works(old, "data") || !r.works(r.apps["ba-1"], "data") {
+		if r.works(old, "data") || !r.works(r.apps.get("ba-1"), "data") {
 			r.fail("the old key is not revoked, or the new one does not work")
 		}
 	})
@@ -353,8 +379,8 @@ func TestSecretThatWasChanged(t *testing.T) {
 			p := r.granted()
 			var told []error
 			p.told = func(_ string, _ cosi.AccountID, _ cosi.BucketID, why error) { told = append(told, why) }
-			key := r.apps["ba-1"]
-			r.apps["ba-1"] = now
+			key := r.apps.get("ba-1")
+			r.apps.set("ba-1", now)
 			id, _ := cosi.ParseAccountID(accessID("ba-1"))
 
 			time.Sleep(every)
@@ -362,23 +388,23 @@ func TestSecretThatWasChanged(t *testing.T) {
 				r.fail("%s: told %v", name, told)
 			}
 			record, err := r.records().Account(t.Context(), id)
-			if err != nil || record.Rotation != nil || r.apps["ba-1"] != now || !r.works(key, "data") || len(r.service.Keys()) != 4 {
-				r.fail("%s: record %+v, %v, Secret %v, keys %v", name, record, err, r.apps["ba-1"], r.service.Keys())
+			if err != nil || record.Rotation != nil || r.apps.get("ba-1") != now || !r.works(key, "data") || len(r.service.Keys()) != 4 {
+				r.fail("%s: record %+v, %v, Secret %v, keys %v", name, record, err, r.apps.get("ba-1"), r.service.Keys())
 			}
 			found, err := p.InspectAccount(r.ctx(), id, false)
-			if err != nil || len(found) != 1 || found[0] != (Finding{What: "secret"}) || r.apps["ba-1"] != now {
+			if err != nil || len(found) != 1 || found[0] != (Finding{What: "secret"}) || r.apps.get("ba-1") != now {
 				r.fail("%s: found %+v, %v", name, found, err)
 			}
 			found, err = p.InspectAccount(r.ctx(), id, true)
-			if err != nil || len(found) != 1 || found[0] != (Finding{What: "secret", Repaired: true}) || r.apps["ba-1"] != key {
+			if err != nil || len(found) != 1 || found[0] != (Finding{What: "secret", Repaired: true}) || r.apps.get("ba-1") != key {
 				r.fail("%s: found %+v, %v", name, found, err)
 			}
 			r.must("renew", func() error { return r.tend(p) })
-			if r.apps["ba-1"] == key || !r.works(r.apps["ba-1"], "data") {
+			if r.apps.get("ba-1") == key || !r.works(r.apps.get("ba-1"), "data") {
 				r.fail("%s: it is not renewed after the repair", name)
 			}
 			// An edit while the old key is in its grace does not keep that alive.
-			r.apps["ba-1"] = now
+			r.apps.set("ba-1", now)
 			time.Sleep(2*grace1 + 2*settle)
 			_ = r.tend(p)
 			time.Sleep(2 * settle)
@@ -401,15 +427,15 @@ func TestSecretThatWasChangedBeforeDelivery(t *testing.T) {
 			refusing := true
 			r.line = func(a appLine) Deliverer { return unwritable{a, &refusing, fault.Unavailable} }
 			p := r.granted()
-			old := r.apps["ba-1"]
+			old := r.apps.get("ba-1")
 			time.Sleep(every)
 			_ = r.tend(p)
 			refusing = false
-			r.apps["ba-1"] = now
+			r.apps.set("ba-1", now)
 			_ = r.tend(p)
 			id, _ := cosi.ParseAccountID(accessID("ba-1"))
 			found, err := p.InspectAccount(r.ctx(), id, true)
-			if err != nil || len(found) != 1 || found[0] != (Finding{What: "secret", Repaired: true}) || !r.works(r.apps["ba-1"], "data") || r.apps["ba-1"] == old {
+			if err != nil || len(found) != 1 || found[0] != (Finding{What: "secret", Repaired: true}) || !r.works(r.apps.get("ba-1"), "data") || r.apps.get("ba-1") == old {
 				r.fail("%s: found %+v, %v", name, found, err)
 			}
 			r.must("deliver", func() error { return r.tend(p) })
@@ -465,14 +491,14 @@ func TestOldKeyPutBackIntoTheSecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRenewing(t, memory.Chosen, 1)
 		p := r.granted()
-		old := r.apps["ba-1"]
+		old := r.apps.get("ba-1")
 		time.Sleep(every)
 		r.must("renew", func() error { return r.tend(p) })
-		next := r.apps["ba-1"]
-		r.apps["ba-1"] = old
+		next := r.apps.get("ba-1")
+		r.apps.set("ba-1", old)
 		time.Sleep(grace1)
 		r.must("tend", func() error { return r.tend(p) })
-		if r.apps["ba-1"] != next || !r.works(old, "data") {
+		if r.apps.get("ba-1") != next || !r.works(old, "data") {
 			r.fail("the Secret has not got the new key, or the old one is revoked at once")
 		}
 		time.Sleep(grace1)
@@ -527,7 +553,7 @@ func TestScheduleOfRenewal(t *testing.T) {
 		if first.Effective.KeyRotation != 20*time.Hour {
 			t.Errorf("the class's own word: %+v", first.Effective)
 		}
-		r.apps["ba-3"] = first.Issued
+		r.apps.set("ba-3", first.Issued)
 		time.Sleep(20 * time.Hour)
 		next := record("ba-3")
 		if next.Issued == first.Issued || !next.Since.Equal(first.CreatedAt.Add(20*time.Hour)) {
@@ -552,9 +578,9 @@ func TestReplaceKey(t *testing.T) {
 		r := newRenewing(t, memory.Chosen, 1)
 		p := r.granted()
 		id, _ := cosi.ParseAccountID(accessID("ba-1"))
-		first := r.apps["ba-1"]
+		first := r.apps.get("ba-1")
 		r.must("rotate", func() error { return r.rotate(p, "ba-1", 24*time.Hour) })
-		leaked := r.apps["ba-1"]
+		leaked := r.apps.get("ba-1")
 		if leaked == first {
 			r.fail("a rotation by hand is not delivered")
 		}
@@ -566,7 +592,7 @@ func TestReplaceKey(t *testing.T) {
 			if err != nil {
 				r.fail("replace: %v", err)
 			}
-			if !r.works(r.apps["ba-1"], "data") {
+			if !r.works(r.apps.get("ba-1"), "data") {
 				r.fail("the Secret's key is refused")
 			}
 			if looks++; !more || looks > 100 {
@@ -581,8 +607,8 @@ func TestReplaceKey(t *testing.T) {
 			r.fail("resumed when all is done: %v, %v", more, err)
 		}
 		other, _ := cosi.ParseAccountID(accessID("ba-2"))
-		key := r.apps["ba-2"]
-		r.apps["ba-2"] = secret.KeyPair{AccessKeyID: "by-hand"}
+		key := r.apps.get("ba-2")
+		r.apps.set("ba-2", secret.KeyPair{AccessKeyID: "by-hand"})
 		if _, err := p.ReplaceKey(r.ctx(), other, time.Now(), time.Minute); !fault.Is(err, fault.Mismatch) || !r.works(key, "data") {
 			r.fail("with an edited Secret: %v", err)
 		}
@@ -607,7 +633,7 @@ func (h hearing) Withdraw(context.Context, cosi.AccountID, []string) error {
 func (r *renewing) formats(p *process) {
 	r.Helper()
 	r.must("tend", func() error { return r.tend(p) })
-	if key := r.apps["ba-1-env"]; !r.works(key, "data") {
+	if key := r.apps.get("ba-1-env"); !r.works(key, "data") {
 		r.fail("the environment has %v, which is refused", key)
 	}
 	if left, err := p.Unformatted(r.ctx()); err != nil || len(left) > 0 {
@@ -636,8 +662,8 @@ func TestFormatsOfAKey(t *testing.T) {
 		r.formats(p)
 		soon = nil
 		r.must("repeat", func() error { return r.grant(p, "ba-1") })
-		delete(r.apps, "ba-1-env")
-		if r.must("tend", func() error { return r.tend(p) }); len(soon) > 0 || r.apps["ba-1-env"] != (secret.KeyPair{}) {
+		r.apps.set("ba-1-env", secret.KeyPair{})
+		if r.must("tend", func() error { return r.tend(p) }); len(soon) > 0 || r.apps.get("ba-1-env") != (secret.KeyPair{}) {
 			r.fail("soon are %v, and a Secret that was deleted is there again: that is for drift", soon)
 		}
 		id, _ := cosi.ParseAccountID(accessID("ba-1"))
@@ -658,7 +684,7 @@ func TestFormatsOfAKey(t *testing.T) {
 
 		// A revocation waits for no Secret.
 		r.must("revoke", func() error { return p.RevokeAccess(r.ctx(), id.String()) })
-		if r.works(r.apps["ba-1-env"], "data") {
+		if r.works(r.apps.get("ba-1-env"), "data") {
 			r.fail("the key is not revoked")
 		}
 	})
@@ -667,7 +693,7 @@ func TestFormatsOfAKey(t *testing.T) {
 		p := r.granted()
 		r.formats(p)
 		r.must("revoke", func() error { return p.RevokeAccess(r.ctx(), accessID("ba-1")) })
-		if _, there := r.apps["ba-1-env"]; there {
+		if r.apps.get("ba-1-env") != (secret.KeyPair{}) {
 			r.fail("the environment is left")
 		}
 	})
@@ -687,29 +713,29 @@ func TestFormatsAfterAnAnsweredRotation(t *testing.T) {
 			r.line = func(a appLine) Deliverer { return unwritable{a, &refusing, c.kind} }
 			p := r.granted()
 			r.formats(p)
-			old := r.apps["ba-1-env"]
+			old := r.apps.get("ba-1-env")
 			id, _ := cosi.ParseAccountID(accessID("ba-1"))
 			r.must("rotate", func() error { return p.RotateAccess(r.ctx(), id, grace1) })
 			answer, err := p.GrantAccess(r.ctx(), GrantRequest{Name: "ba-1", Auth: cosi.Key, Buckets: []BucketRequest{{ID: bucketID("data")}}, Delivers: true})
 			if err != nil {
 				r.fail("%v", err)
 			}
-			r.apps["ba-1"] = answer.Key
+			r.apps.set("ba-1", answer.Key)
 			for range 3 {
 				time.Sleep(c.wait)
 				_ = r.tend(p)
 			}
-			if !r.works(old, "data") || r.apps["ba-1-env"] != old {
+			if !r.works(old, "data") || r.apps.get("ba-1-env") != old {
 				r.fail("the key before is revoked, or not in the environment")
 			}
 			refusing = false
 			r.must("tend", func() error { return r.tend(p) })
-			if !r.works(old, "data") || r.apps["ba-1-env"] != answer.Key {
+			if !r.works(old, "data") || r.apps.get("ba-1-env") != answer.Key {
 				r.fail("the key before is revoked at once, or still in the environment")
 			}
 			time.Sleep(grace1)
 			r.must("tend", func() error { return r.tend(p) })
-			if r.works(old, "data") || !r.works(r.apps["ba-1-env"], "data") {
+			if r.works(old, "data") || !r.works(r.apps.get("ba-1-env"), "data") {
 				r.fail("the key before is not revoked, or the key is")
 			}
 		})
@@ -726,10 +752,11 @@ func TestOldKeyInASecretThatCannotBeWritten(t *testing.T) {
 			refusing := false
 			r.line = func(a appLine) Deliverer { return unwritable{a, &refusing, kind} }
 			p := r.granted()
-			old := r.apps["ba-1"]
+			old := r.apps.get("ba-1")
 			time.Sleep(every)
 			r.must("renew", func() error { return r.tend(p) })
-			r.apps["ba-1"], refusing = old, true
+			r.apps.set("ba-1", old)
+			refusing = true
 			for range 3 {
 				time.Sleep(grace1)
 				_ = r.tend(p)
