@@ -361,7 +361,7 @@ func TestNobodyDelivers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Deliver(t.Context(), request("next", "old", false)); !fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "check that it runs") {
-		t.Errorf("nobody listens: %v", err)
+		t.Errorf("no one listens: %v", err)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
 	if err != nil {
