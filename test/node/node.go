@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -285,8 +286,21 @@ func (n *node) controlPlane(ctx context.Context) error {
 	// Names of Services, in the place of CoreDNS.
 	n.launch("dnsmasq", "--keep-in-foreground", "--no-resolv", "--no-hosts", "--user=root", "--pid-file=", "--log-facility=-",
 		"--listen-address", address, "--bind-interfaces", "--local=/"+domain+"/", "--address=/"+contracts+"/"+address, "--addn-hosts", n.path("hosts"))
+	// A signal that comes before the server knows what to do with it would end it.
+	if err := n.until(ctx, func() error { return answers(ctx, net.JoinHostPort(address, "53")) }); err != nil {
+		return fmt.Errorf("the DNS server: %w", err)
+	}
 	go n.names(ctx)
 	return nil
+}
+
+// answers dials an address.
+func answers(ctx context.Context, at string) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", at)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err
 }
 
 // names tells the DNS server of Services, as long as the node runs.
