@@ -22,19 +22,27 @@ type cluster struct {
 	unmet  error
 }
 
-func newCluster(t *testing.T) *cluster {
-	out := &cluster{t: t, listed: map[string]bool{}}
+// contractsAt are those of an API server, none of which the configuration lists.
+func contractsAt(t *testing.T, url string) *Contracts {
+	t.Helper()
 	c, err := New(Config{
-		At: &rest.Config{Host: "http://127.0.0.1:1"}, Driver: "driver.example.com", Backends: []string{"main"}, ChangesPerSecond: 1000,
-		Listed: func(name string) bool { return out.listed[name] },
-		Check:  func(string, config.Terms) error { return out.unmet },
-		Called: func(string, error) {},
+		At: &rest.Config{Host: url}, Driver: "driver.example.com", Backends: []string{"main"}, ChangesPerSecond: 1000,
+		Listed: func(string) bool { return false }, Check: func(string, config.Terms) error { return nil }, Called: func(string, error) {},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	out.Contracts = c
 	t.Cleanup(c.queue.ShutDown)
+	t.Cleanup(c.settings.queue.ShutDown)
+	return c
+}
+
+func newCluster(t *testing.T) *cluster {
+	out := &cluster{t: t, listed: map[string]bool{}}
+	c := contractsAt(t, "http://127.0.0.1:1")
+	c.Listed = func(name string) bool { return out.listed[name] }
+	c.Check = func(string, config.Terms) error { return out.unmet }
+	out.Contracts = c
 	out.add(c.namespaces, namespaced("blue", "uid-blue", "blue"))
 	out.add(c.namespaces, namespaced("azure", "uid-azure", "blue"))
 	out.add(c.classes, offered())

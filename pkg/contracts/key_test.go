@@ -13,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/apis/v1alpha1"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
@@ -90,15 +89,7 @@ func TestNoSecretIsLeft(t *testing.T) {
 			}}
 			server := httptest.NewServer(api)
 			t.Cleanup(server.Close)
-			c, err := New(Config{
-				At: &rest.Config{Host: server.URL}, Driver: "driver.example.com", Backends: []string{"main"}, ChangesPerSecond: 1000,
-				Listed: func(string) bool { return false }, Check: func(string, config.Terms) error { return nil }, Called: func(string, error) {},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(c.queue.ShutDown)
-			t.Cleanup(c.settings.queue.ShutDown)
+			c := contractsAt(t, server.URL)
 			k := &control{Contracts: c, provisioner: keyed{}, writer: alone{}}
 			obj := &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "media", UID: "1"}}
 			give := func(name string) error {

@@ -18,11 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/apis/v1alpha1"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/bucket"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
@@ -185,16 +183,9 @@ func controlled(t *testing.T, p Provisioner) (*control, <-chan string) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	c, err := New(Config{
-		At: &rest.Config{Host: server.URL}, Driver: "driver.example.com", Backends: []string{"main"}, ChangesPerSecond: 1000,
-		Listed: func(string) bool { return false }, Check: func(string, config.Terms) error { return nil }, Called: func(string, error) {},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.queue.ShutDown)
-	t.Cleanup(c.settings.queue.ShutDown)
+	c := contractsAt(t, server.URL)
 	cosiV1 := schema.GroupVersion{Group: objects.Group, Version: objects.V1alpha1}
+	var err error
 	at := &cosiObjects{version: objects.V1alpha1}
 	for _, k := range []struct {
 		to   **kube.Client

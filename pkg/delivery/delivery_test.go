@@ -476,17 +476,22 @@ func TestKeyBesideTheSidecars(t *testing.T) {
 	}
 }
 
+// second gives the v1alpha2 access another Secret, which holds what its first does.
+func (a *api) second(name string) {
+	a.accesses[2]["spec"].(map[string]any)["bucketClaims"] = []any{
+		map[string]any{"bucketClaimName": "data", "accessSecretName": "web"}, map[string]any{"bucketClaimName": "data", "accessSecretName": name},
+	}
+	made := a.secrets["blue/web"].DeepCopy()
+	made.Name = name
+	a.secrets["blue/"+name] = made
+}
+
 // Of an access with two Secrets, one that was edited does not hide that the other may
 // still hold the key before.
 func TestSeveralSecrets(t *testing.T) {
 	t.Parallel()
 	a := world("v1alpha2")
-	a.accesses[2]["spec"].(map[string]any)["bucketClaims"] = []any{
-		map[string]any{"bucketClaimName": "data", "accessSecretName": "web"}, map[string]any{"bucketClaimName": "data", "accessSecretName": "web2"},
-	}
-	second := a.secrets["blue/web"].DeepCopy()
-	second.Name = "web2"
-	a.secrets["blue/web2"] = second
+	a.second("web2")
 	a.secrets["blue/web"].Data["COSI_S3_ACCESS_KEY_ID"] = []byte("by hand")
 	a.refuse = func(verb, _ string) int { return map[bool]int{true: 500}[verb == "put"] }
 	s, ctx, _ := a.open(t)

@@ -199,12 +199,7 @@ func TestEntriesBesideAFormatStay(t *testing.T) {
 func TestSecretCalledAsAFormat(t *testing.T) {
 	t.Parallel()
 	a := world("v1alpha2")
-	a.accesses[2]["spec"].(map[string]any)["bucketClaims"] = []any{
-		map[string]any{"bucketClaimName": "data", "accessSecretName": "web"}, map[string]any{"bucketClaimName": "data", "accessSecretName": "web-env"},
-	}
-	second := a.secrets["blue/web"].DeepCopy()
-	second.Name = "web-env"
-	a.secrets["blue/web-env"] = second
+	a.second("web-env")
 	s, ctx, _ := a.open(t)
 	if _, err := s.Deliver(ctx, first("next")); !fault.Is(err, fault.Conflict) || a.entry("web-env", "COSI_S3_ACCESS_KEY_ID") != "old" || a.entry("web-env-env", "AWS_ACCESS_KEY_ID") != "next" {
 		t.Errorf("%v, %+v", err, a.secrets)
