@@ -14,9 +14,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/types/dynamicpb"
+	"google.golang.org/protobuf/reflect/protoregistry"
 	cosiproto "sigs.k8s.io/container-object-storage-interface-spec"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
@@ -41,9 +42,12 @@ type monkey struct {
 }
 
 // form is a method with the messages that it has in some version and generation.
+// They are the generated messages, as the server has them. A dynamicpb message
+// is decoded by other code, and its Unmarshal panics on the bytes of
+// keyTwiceInOneEntry.
 type form struct {
 	protoreflect.MethodDescriptor
-	input, output protoreflect.MessageDescriptor
+	input, output protoreflect.MessageType
 }
 
 func newMonkey(t testing.TB) *monkey {
@@ -53,14 +57,18 @@ func newMonkey(t testing.TB) *monkey {
 		for i := range file.Services().Len() {
 			for j := range file.Services().Get(i).Methods().Len() {
 				method := file.Services().Get(i).Methods().Get(j)
-				m.methods = append(m.methods, form{method, method.Input(), method.Output()})
+				input, err := protoregistry.GlobalTypes.FindMessageByName(method.Input().FullName())
+				must(t, err)
+				output, err := protoregistry.GlobalTypes.FindMessageByName(method.Output().FullName())
+				must(t, err)
+				m.methods = append(m.methods, form{method, input, output})
 			}
 		}
 	}
 	service := cosipb.File_cosi_v1alpha2_proto.Services().ByName("Provisioner").Methods()
 	m.methods = append(m.methods,
-		form{service.ByName("DriverGrantBucketAccess"), (&cosipb.DriverGrantBucketAccessRequestB2{}).ProtoReflect().Descriptor(), (&cosipb.DriverGrantBucketAccessResponse{}).ProtoReflect().Descriptor()},
-		form{service.ByName("DriverCreateBucket"), (&cosipb.DriverCreateBucketRequest{}).ProtoReflect().Descriptor(), (&cosipb.DriverCreateBucketResponseC1{}).ProtoReflect().Descriptor()},
+		form{service.ByName("DriverGrantBucketAccess"), (&cosipb.DriverGrantBucketAccessRequestB2{}).ProtoReflect().Type(), (&cosipb.DriverGrantBucketAccessResponse{}).ProtoReflect().Type()},
+		form{service.ByName("DriverCreateBucket"), (&cosipb.DriverCreateBucketRequest{}).ProtoReflect().Type(), (&cosipb.DriverCreateBucketResponseC1{}).ProtoReflect().Type()},
 	)
 	return m
 }
@@ -167,25 +175,25 @@ func (m *monkey) fill(c *choices, method protoreflect.Name, msg protoreflect.Mes
 func (m *monkey) call(data []byte) {
 	c := choices(data)
 	method := m.methods[c.next(len(m.methods))]
-	req, resp := dynamicpb.NewMessage(method.input), dynamicpb.NewMessage(method.output)
+	req, resp := method.input.New(), method.output.New()
 	m.fill(&c, method.Name(), req)
 	made := "" // the id of a create by id, which the answer does not have
-	if name := method.input.Fields().ByName("name"); method.output.Name() == "DriverCreateBucketResponseC1" {
+	if name := req.Descriptor().Fields().ByName("name"); resp.Descriptor().Name() == "DriverCreateBucketResponseC1" {
 		made = "main." + m.contract + "." + m.contract + "-a"
 		req.Set(name, protoreflect.ValueOfString(made))
-	} else if name != nil && method.output.Name() == "DriverCreateBucketResponse" {
+	} else if name != nil && resp.Descriptor().Name() == "DriverCreateBucketResponse" {
 		if _, err := cosi.ParseBucketID(req.Get(name).String()); err == nil {
 			req.Clear(name) // it would be answered in the other form
 		}
 	}
 	name := "/" + string(method.Parent().FullName()) + "/" + string(method.Name())
-	err := m.conn.Invoke(context.Background(), name, req, resp)
+	err := m.conn.Invoke(context.Background(), name, req.Interface(), resp.Interface())
 	s := status.Convert(err)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seen[s.Code()]++
 	if err == nil {
-		m.remember(resp)
+		m.remember(resp.Interface())
 		if made != "" && !slices.Contains(m.buckets, made) {
 			m.buckets = append(m.buckets, made)
 		}
@@ -208,9 +216,9 @@ func (wire) Unmarshal(b []byte, v any) error { *v.(*[]byte) = bytes.Clone(b); re
 
 // sample is a request of some method that makes sense, as bytes.
 func (m *monkey) sample(c *choices, method form) []byte {
-	req := dynamicpb.NewMessage(method.input)
+	req := method.input.New()
 	m.fill(c, method.Name(), req)
-	raw, err := proto.Marshal(req)
+	raw, err := proto.Marshal(req.Interface())
 	must(m, err)
 	return raw
 }
@@ -222,7 +230,7 @@ func (m *monkey) send(t testing.TB, method form, raw []byte) {
 	message := true
 	for _, other := range m.methods {
 		if other.FullName() == method.FullName() {
-			message = message && proto.Unmarshal(raw, dynamicpb.NewMessage(other.input)) == nil
+			message = message && proto.Unmarshal(raw, other.input.New().Interface()) == nil
 		}
 	}
 	var answer []byte
@@ -249,9 +257,9 @@ func (m *monkey) send(t testing.TB, method form, raw []byte) {
 // has no id.
 func (m *monkey) answered(t testing.TB, method form, raw, answer []byte) {
 	if method.FullName() != "sigs.k8s.io.cosi.v1alpha2.Provisioner.DriverCreateBucket" {
-		resp := dynamicpb.NewMessage(method.output)
-		must(t, proto.Unmarshal(answer, resp))
-		m.remember(resp)
+		resp := method.output.New()
+		must(t, proto.Unmarshal(answer, resp.Interface()))
+		m.remember(resp.Interface())
 		return
 	}
 	req, resp := &cosipb.DriverCreateBucketRequest{}, &cosipb.DriverCreateBucketResponse{}
@@ -373,10 +381,23 @@ func TestRandomBytes(t *testing.T) {
 	m.nothingLeaks()
 }
 
+// keyTwiceInOneEntry is a field as an entry of a map of strings that has its key
+// first as a string and then as a number.
+func keyTwiceInOneEntry(field protowire.Number) []byte {
+	entry := protowire.AppendTag(nil, 1, protowire.BytesType)
+	entry = protowire.AppendString(entry, "contract")
+	entry = protowire.AppendTag(entry, 1, protowire.VarintType)
+	entry = protowire.AppendVarint(entry, 7)
+	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), entry)
+}
+
 func FuzzBytes(f *testing.F) {
 	m := newMonkey(f)
 	for i, method := range m.methods {
 		f.Add(byte(i), []byte{})
+		for field := range protowire.Number(5) {
+			f.Add(byte(i), keyTwiceInOneEntry(field+1))
+		}
 		for seed := range byte(4) {
 			c := choices(bytes.Repeat([]byte{seed, 3, seed + 1}, 60))
 			f.Add(byte(i), m.sample(&c, method))
