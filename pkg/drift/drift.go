@@ -76,7 +76,7 @@ type Config struct {
 
 const (
 	step     = 1000            // records whose keys are held at a time
-	atOnce   = 4               // looks under way at a time
+	atOnce   = 16              // looks under way at a time
 	patience = 5 * time.Second // until a journal that cannot be read is read again
 	// attention is how often a waiting look checks whether the settings are
 	// still the same.

@@ -288,9 +288,19 @@ type Journal struct{ store Store }
 // New returns the journal in store.
 func New(store Store) *Journal { return &Journal{store} }
 
+func (j *Journal) get(ctx context.Context, key Key) (Entry, error) {
+	e, err := j.store.Get(ctx, key)
+	return e, fromStore(err)
+}
+
+func (j *Journal) index(ctx context.Context) (*Index, error) {
+	index, err := j.store.Index(ctx)
+	return index, fromStore(err)
+}
+
 // read reads the value of an entry into v.
 func (j *Journal) read(ctx context.Context, key Key, v any) (version uint64, err error) {
-	e, err := j.store.Get(ctx, key)
+	e, err := j.get(ctx, key)
 	if err == nil {
 		err = decode(e, v)
 	}
@@ -305,7 +315,7 @@ func (j *Journal) Check(ctx context.Context) error { return j.store.Check(ctx) }
 func (j *Journal) Count(ctx context.Context, kind RecordKind) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
-	index, err := j.store.Index(ctx)
+	index, err := j.index(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -337,7 +347,7 @@ func (j *Journal) Bucket(ctx context.Context, id cosi.BucketID) (*Bucket, error)
 
 // Account returns the record of an access; NotFound if there is none.
 func (j *Journal) Account(ctx context.Context, id cosi.AccountID) (*Account, error) {
-	e, err := j.store.Get(ctx, accountKey(id))
+	e, err := j.get(ctx, accountKey(id))
 	if err != nil {
 		return nil, err
 	}
@@ -346,7 +356,7 @@ func (j *Journal) Account(ctx context.Context, id cosi.AccountID) (*Account, err
 
 // AccountsOn returns the records of every access that reaches a bucket.
 func (j *Journal) AccountsOn(ctx context.Context, id cosi.BucketID) ([]*Account, error) {
-	index, err := j.store.Index(ctx)
+	index, err := j.index(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -368,7 +378,7 @@ func (j *Journal) InUse(ctx context.Context, id cosi.ContractID) (bool, error) {
 
 // Usage returns how many buckets and keys of a contract there are.
 func (j *Journal) Usage(ctx context.Context, id cosi.ContractID) (buckets, keys int, err error) {
-	index, err := j.store.Index(ctx)
+	index, err := j.index(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -378,7 +388,7 @@ func (j *Journal) Usage(ctx context.Context, id cosi.ContractID) (buckets, keys 
 // BucketsOf returns the names of up to limit buckets of a contract, in their order,
 // and how many there are.
 func (j *Journal) BucketsOf(ctx context.Context, id cosi.ContractID, limit int) (names []string, count int, err error) {
-	index, err := j.store.Index(ctx)
+	index, err := j.index(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -393,7 +403,7 @@ func (j *Journal) BucketsOf(ctx context.Context, id cosi.ContractID, limit int) 
 // Settled are the buckets that have settings, by the claims that these are for. It
 // costs one look at every record, without decoding the others.
 func (j *Journal) Settled(ctx context.Context) (map[string][]cosi.BucketID, error) {
-	index, err := j.store.Index(ctx)
+	index, err := j.index(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -414,7 +424,7 @@ func (j *Journal) Settled(ctx context.Context) (map[string][]cosi.BucketID, erro
 // Unformatted are the accesses whose forms do not have their key yet; see
 // [Account.Unformatted]. It costs what [Journal.Settled] does.
 func (j *Journal) Unformatted(ctx context.Context) ([]cosi.AccountID, error) {
-	index, err := j.store.Index(ctx)
+	index, err := j.index(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -434,7 +444,7 @@ func (j *Journal) Unformatted(ctx context.Context) ([]cosi.AccountID, error) {
 // which the zero Place is the first. None means that the walk has ended. What is
 // written or deleted during a walk may or may not be part of it.
 func (j *Journal) Walk(ctx context.Context, after Place, limit int) ([]Place, error) {
-	index, err := j.store.Index(ctx)
+	index, err := j.index(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -519,7 +529,7 @@ func (j *Journal) Delete(ctx context.Context, records ...Record) error {
 	for i, r := range records {
 		entries[i] = r.stored()
 	}
-	return overtaken(j.store.Delete(ctx, entries...))
+	return fromStore(j.store.Delete(ctx, entries...))
 }
 
 // ErrOvertaken is the cause where a record has changed since it was read: another
@@ -527,8 +537,14 @@ func (j *Journal) Delete(ctx context.Context, records ...Record) error {
 // changes nothing more.
 var ErrOvertaken = errors.New("another process writes the journal too")
 
-func overtaken(err error) error {
-	if fault.Is(err, fault.Mismatch) {
+// fromStore is the error of a store as the rest of the driver hears it. What an API
+// server refuses, with its Roles or its quotas, is no word of a storage service: a call
+// that has been carried out there stays so, and is repeated.
+func fromStore(err error) error {
+	switch fault.KindOf(err) {
+	case fault.PermissionDenied, fault.FailedPrecondition, fault.LimitExceeded:
+		return fault.As(fault.Unavailable, err)
+	case fault.Mismatch:
 		return fault.Wrap(fault.Unavailable, ErrOvertaken, "%s: a process without the journal's Lease, such as an earlier release of the driver, writes it too; stop that process, and retry", err)
 	}
 	return err
@@ -543,7 +559,7 @@ func (j *Journal) save(ctx context.Context, version *uint64, key Key, refs []Key
 	if err == nil {
 		*version = written
 	}
-	return overtaken(err)
+	return fromStore(err)
 }
 
 // LostRace is a store's Mismatch for an entry that another writer has changed.

@@ -23,7 +23,7 @@ type Use struct {
 // id in. It is asked once for each contract. It costs one look at every record,
 // without decoding those that have no end.
 func (j *Journal) Use(ctx context.Context, now time.Time, group func(contract string) string) (map[string]Use, error) {
-	index, err := j.store.Index(ctx)
+	index, err := j.index(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 func TestAnOrderWithAFaultAtEveryStep(t *testing.T) {
 	t.Parallel()
 	for _, secrets := range []memory.Secrets{memory.Chosen, memory.Repeated, memory.Once} {
-		for _, f := range []fate{lost, unanswered, killed, killedThen, late} {
+		for _, f := range []fate{lost, refused, unanswered, killed, killedThen, late} {
 			t.Run(fmt.Sprintf("%s/%s", secrets, f), func(t *testing.T) {
 				t.Parallel()
 				for at := 0; ; at++ {

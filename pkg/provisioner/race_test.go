@@ -178,7 +178,7 @@ func (w *world) end(p *process) {
 func TestAFaultAtEveryStep(t *testing.T) {
 	t.Parallel()
 	for _, secrets := range []memory.Secrets{memory.Chosen, memory.Repeated, memory.Once} {
-		for _, f := range []fate{lost, unanswered, killed, killedThen, late} {
+		for _, f := range []fate{lost, refused, unanswered, killed, killedThen, late} {
 			for _, shared := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%s/%v", secrets, f, shared), func(t *testing.T) {
 					t.Parallel()

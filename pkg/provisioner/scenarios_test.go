@@ -935,7 +935,7 @@ func randomWalk(t *testing.T, seed uint64) {
 	secrets := []memory.Secrets{memory.Chosen, memory.Repeated, memory.Once}[seed%3]
 	w := newWorld(t, secrets, seed%2 == 1, seed)
 	w.terms[team] = config.Terms{Listed: team, Backend: backend, OnLastBucket: []config.OnLastBucket{config.Keep, config.Cancel}[seed/2%2]}
-	fates := []fate{lost, unanswered, killed, killedThen}
+	fates := []fate{lost, refused, unanswered, killed, killedThen}
 	faults := rand.New(rand.NewPCG(seed, 1)) // not w.rand: what is done after an answer takes steps beside the walk
 	w.sched.follow(func(int, string) fate {
 		if faults.IntN(40) == 0 {

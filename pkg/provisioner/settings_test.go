@@ -138,7 +138,7 @@ func TestSettingsThatAreCutShort(t *testing.T) {
 	first := map[string]string{"policy": readers, "tags": "first=1"}
 	cut := map[string]string{"corsOrigins": "https://cut.example.com", "tags": "cut=1", "acl": "public-read", "expireAfterDays": "3"}
 	then := map[string]string{"versioning": "Enabled"}
-	for _, f := range []fate{lost, unanswered, killed, killedThen} {
+	for _, f := range []fate{lost, refused, unanswered, killed, killedThen} {
 		for _, next := range []map[string]string{then, nil} {
 			done := false
 			for step := 0; !done && step < 60; step++ {
@@ -209,7 +209,7 @@ func randomSettings(t *testing.T, seed uint64) {
 	w.terms[team] = config.Terms{Listed: team, Backend: backend, OnLastBucket: config.Keep}
 	drivers := []*process{w.start(), w.start()}
 	w.must("create", func() error { return w.create(w.alive(drivers), "data", class) })
-	fates := []fate{lost, unanswered, killed, killedThen}
+	fates := []fate{lost, refused, unanswered, killed, killedThen}
 	faults := rand.New(rand.NewPCG(seed, 1))
 	w.sched.follow(func(int, string) fate {
 		if faults.IntN(15) == 0 {
@@ -310,7 +310,7 @@ func TestSettingsThatAreGoneDoNotComeBack(t *testing.T) {
 // Whatever step a withdrawal ends at, it is known, and the next one completes it.
 func TestWithdrawalThatIsCutShort(t *testing.T) {
 	t.Parallel()
-	for _, f := range []fate{lost, unanswered, killed, killedThen} {
+	for _, f := range []fate{lost, refused, unanswered, killed, killedThen} {
 		done := false
 		for step := 0; !done && step < 60; step++ {
 			in(t, memory.Chosen, false, func(w *world, p *process) {

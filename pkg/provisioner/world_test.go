@@ -235,6 +235,7 @@ type fate string
 const (
 	carried    fate = "carried out"
 	lost       fate = "lost"         // before the other side hears of it
+	refused    fate = "refused"      // by the other side, which lets the next one pass
 	unanswered fate = "unanswered"   // carried out, and no answer comes
 	killed     fate = "killed"       // the process dies before it
 	killedThen fate = "killed after" // and after it
@@ -296,6 +297,8 @@ func (s *scheduler) step(ctx context.Context, p *process, name string, do func()
 		return do()
 	case lost:
 		return noAnswer
+	case refused:
+		return fault.New(fault.PermissionDenied, "%s is refused", name)
 	case unanswered:
 		_ = do()
 		return noAnswer
