@@ -20,9 +20,9 @@ import (
 )
 
 var (
-	renewFor = flag.Duration("renew", time.Minute, "how `long` keys are renewed while they are used, in each version of COSI")
-	renewing = flag.Int("renewing", 40, "how `many` accesses have their keys renewed")
-	slack    = flag.Duration("slack", 30*time.Second, "how much `older` than its class says a key may get, for what was taken away to be at work again, on a busy machine")
+	renewFor = flag.Duration("renew", 2*time.Minute, "how `long` keys are renewed while they are used, in each version of COSI")
+	renewing = flag.Int("renewing", 200, "how `many` accesses have their keys renewed")
+	slack    = flag.Duration("slack", 45*time.Second, "how much `older` than its class says a key may get, for what was taken away to be at work again, on a busy machine")
 )
 
 const (
