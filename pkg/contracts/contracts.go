@@ -221,6 +221,9 @@ func (c *Contracts) All() []config.Contract {
 // Again looks at everything again: this process has become the one that changes
 // things, or the configuration lists other contracts.
 func (c *Contracts) Again() {
+	c.mu.Lock()
+	clear(c.signed) // another process may have changed them since
+	c.mu.Unlock()
 	for _, key := range c.contracts.GetStore().ListKeys() {
 		c.contractChanged(key)
 	}
@@ -252,10 +255,11 @@ func (c *Contracts) isNew(item work) bool {
 }
 
 // settle is the order of a Contract, with what concerns others: of two that come to
-// one name, and of one that the configuration lists, one has it. mu is held.
+// one name, and of one that the configuration lists, one has it, also where the order is
+// not accepted for another reason: its end is not another's. mu is held.
 func (c *Contracts) settle(key string) order {
 	o, ok := c.orders[key]
-	if !ok || !o.accepted() {
+	if !ok || o.id.Contract == "" {
 		return o
 	}
 	if c.Listed(o.id.Contract) {
@@ -266,6 +270,9 @@ func (c *Contracts) settle(key string) order {
 	if first := c.named[o.id.Contract][0]; first != key {
 		o.reason = nameTaken
 		o.message = "contract " + o.id.Contract + " is the one of Contract " + first + "; ask the platform's operator to correct existing of the ContractClasses"
+		return o
+	}
+	if !o.accepted() {
 		return o
 	}
 	if err := c.Check(o.id.Contract, o.terms); err != nil {

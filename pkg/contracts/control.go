@@ -131,7 +131,10 @@ func (k *control) contract(ctx context.Context, obj *v1alpha1.Contract) (again t
 	if !o.accepted() {
 		set(obj, &status.Conditions, v1alpha1.Accepted, metav1.ConditionFalse, o.reason, o.message)
 		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, o.reason, o.message)
-		return 0, k.tell(ctx, obj, status)
+		if o.reason == keyNotAllowed { // any more
+			err = k.takeKey(ctx, obj, status)
+		}
+		return 0, errors.Join(err, k.tell(ctx, obj, status))
 	}
 	set(obj, &status.Conditions, v1alpha1.Accepted, metav1.ConditionTrue, "Accepted", "the order is as its ContractClass allows")
 	status.Contract = o.id.Contract
@@ -143,14 +146,20 @@ func (k *control) contract(ctx context.Context, obj *v1alpha1.Contract) (again t
 	}
 	again, signErr := k.sign(ctx, obj, status, o)
 	classErr := k.giveClasses(ctx, obj, status, o)
-	if signErr == nil && classErr != nil {
-		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, "ClassesMissing", "the contract is signed, and the classes to claim its buckets by cannot be made: "+classErr.Error())
-	}
 	var keyErr error
 	if signErr == nil {
-		if keyErr = k.giveKey(ctx, obj, status, o); keyErr != nil {
-			set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, "KeyMissing", "the contract is signed, and its key cannot be put into a Secret: "+keyErr.Error())
-		}
+		keyErr = k.giveKey(ctx, obj, status, o)
+	}
+	switch {
+	case signErr != nil: // it is told
+	case status.State == string(contract.StateSuspended):
+		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, "Suspended", "the contract is suspended by spec.suspend; set it to false to use the contract again")
+	case classErr != nil:
+		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, "ClassesMissing", "the contract is signed, and the classes to claim its buckets by cannot be made: "+classErr.Error())
+	case keyErr != nil:
+		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, "KeyMissing", "the contract is signed, and its key cannot be put into a Secret: "+keyErr.Error())
+	default:
+		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionTrue, "Active", "buckets can be claimed")
 	}
 	if err := k.tell(ctx, obj, status); err != nil {
 		return 0, err
@@ -174,7 +183,7 @@ func (k *control) sign(ctx context.Context, obj *v1alpha1.Contract, status *v1al
 	if known && reflect.DeepEqual(before, o.terms) {
 		have, differing, err = k.provisioner.DescribeContract(ctx, o.id)
 		if err == nil {
-			err = usable(have)
+			err = usable(have, o.terms.Suspend)
 		}
 	}
 	if !known || !reflect.DeepEqual(before, o.terms) || fault.Is(err, fault.NotFound) {
@@ -188,43 +197,36 @@ func (k *control) sign(ctx context.Context, obj *v1alpha1.Contract, status *v1al
 			status.Endpoints = append(status.Endpoints, v1alpha1.Endpoint{Region: e.Region, URL: e.URL})
 		}
 	}
-	asOrdered := err == nil || have.State == contract.StateSuspended && o.terms.Suspend
-	k.mu.Lock()
-	if asOrdered {
+	if err == nil {
+		k.mu.Lock()
 		k.signed[key] = o.terms
+		k.mu.Unlock()
 	}
-	k.mu.Unlock()
 	if _, n, usedErr := k.provisioner.Buckets(ctx, o.id, 0); usedErr == nil {
 		status.Buckets = int64(n)
 	}
-	switch {
-	case asOrdered && len(differing) > 0:
-		set(obj, &status.Conditions, v1alpha1.InSync, metav1.ConditionFalse, "Changed", "the service has other terms ("+strings.Join(differing, ", ")+"), which someone has changed there; let drift of the ContractClass repair it, or change the Contract")
-	case asOrdered:
-		set(obj, &status.Conditions, v1alpha1.InSync, metav1.ConditionTrue, "AsOrdered", "the contract at the service is as ordered")
-	}
-	kind := fault.KindOf(err)
-	switch {
+	switch kind := fault.KindOf(err); {
 	case err == nil:
+		if len(differing) > 0 {
+			set(obj, &status.Conditions, v1alpha1.InSync, metav1.ConditionFalse, "Changed", "the service has other terms ("+strings.Join(differing, ", ")+"), which someone has changed there; let drift of the ContractClass repair it, or change the Contract")
+		} else {
+			set(obj, &status.Conditions, v1alpha1.InSync, metav1.ConditionTrue, "AsOrdered", "the contract at the service is as ordered")
+		}
 		if used, err := k.provisioner.Usage(ctx, o.id); err == nil {
 			status.Usage = &v1alpha1.Usage{Bytes: used.Bytes, Objects: used.Objects}
 			if *status.Usage == (v1alpha1.Usage{}) {
 				status.Usage = nil
 			}
 		}
-		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionTrue, "Active", "buckets can be claimed")
-		return 0, nil
-	case asOrdered:
-		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, "Suspended", "the contract is suspended by spec.suspend; set it to false to use the contract again")
 		return 0, nil
 	case kind == fault.Unavailable || kind == fault.RateLimited || kind == fault.Canceled:
-		// What was ready still is, as far as anyone knows.
+		// What was ready still is, as far as anyone knows, unless something else is ordered now.
 		set(obj, &status.Conditions, v1alpha1.InSync, metav1.ConditionUnknown, string(fault.Unavailable), err.Error())
-		if meta.FindStatusCondition(status.Conditions, v1alpha1.Ready) == nil {
+		if ready := meta.FindStatusCondition(status.Conditions, v1alpha1.Ready); ready == nil || ready.ObservedGeneration != obj.Generation {
 			set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, string(fault.Unavailable), err.Error())
 		}
 	default:
-		if !asOrdered && have.State != contract.StateSuspended {
+		if o.terms.Suspend || have.State != contract.StateSuspended {
 			set(obj, &status.Conditions, v1alpha1.InSync, metav1.ConditionFalse, string(kind), err.Error())
 		}
 		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, string(kind), err.Error())
@@ -235,12 +237,13 @@ func (k *control) sign(ctx context.Context, obj *v1alpha1.Contract, status *v1al
 	return 0, err
 }
 
-// usable says why a contract that was only looked at takes no buckets.
-func usable(have contract.Contract) error {
-	switch have.State {
-	case contract.StateActive:
+// usable says why a contract that was only looked at takes no buckets, unless it is
+// suspended by its order.
+func usable(have contract.Contract, suspend bool) error {
+	switch {
+	case have.State == contract.StateActive, suspend && have.State == contract.StateSuspended:
 		return nil
-	case contract.StatePending, contract.StateCancelling:
+	case have.State == contract.StatePending || have.State == contract.StateCancelling:
 		return fault.New(fault.Pending, "contract %s is %s at the service; it is looked at again", have.Name, strings.ToLower(string(have.State)))
 	}
 	return fault.New(fault.FailedPrecondition, "contract %s is %s at the service; ask the platform's operator", have.Name, strings.ToLower(string(have.State)))
@@ -252,7 +255,7 @@ func (k *control) giveClasses(ctx context.Context, obj *v1alpha1.Contract, statu
 	if err != nil {
 		return err
 	}
-	for kind, into := range map[int]*[]v1alpha1.ClassName{bucketClasses: &status.BucketClasses, accessClasses: &status.BucketAccessClasses} {
+	for kind, into := range []*[]v1alpha1.ClassName{bucketClasses: &status.BucketClasses, accessClasses: &status.BucketAccessClasses} {
 		should, names := at.wanted(kind, k.Driver, keyOf(obj), o)
 		if err := at.bring(ctx, kind, keyOf(obj), should); err != nil {
 			return err
@@ -278,6 +281,9 @@ func (k *control) sweep(ctx context.Context, key string) error {
 	delete(k.signed, key)
 	delete(k.looked, key)
 	k.mu.Unlock()
+	for _, name := range k.classes.GetStore().ListKeys() { // one of which has a Contract less
+		k.queue.AddAfter(work{class: name}, time.Second)
+	}
 	at, err := k.cosi(ctx)
 	if err != nil {
 		return err
@@ -294,30 +300,29 @@ func (k *control) release(ctx context.Context, obj *v1alpha1.Contract, status *v
 	if !slices.Contains(obj.Finalizers, finalizer) {
 		return 0, nil
 	}
-	wait := func(reason, text string) (time.Duration, error) {
+	wait := func(err error, reason, text string) (time.Duration, error) {
 		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, reason, text)
-		return waitAgain, k.tell(ctx, obj, status)
+		return waitAgain, errors.Join(err, k.tell(ctx, obj, status))
 	}
 	at, err := k.cosi(ctx)
 	if err == nil {
 		err = at.bring(ctx, bucketClasses, keyOf(obj), nil)
 	}
 	if err != nil {
-		return wait("ClassesLeft", "the BucketClasses that were made for it cannot be deleted: "+err.Error())
+		return wait(err, "ClassesLeft", "the BucketClasses that were made for it cannot be deleted: "+err.Error())
 	}
 	if o.id.Contract == "" {
-		return wait(notKnown, o.message+"; what is under the contract is not known without; restore the ContractClass, or take the finalizer off this Contract to leave the contract as it is")
+		return wait(nil, notKnown, o.message+"; what is under the contract is not known without; restore the ContractClass, or take the finalizer off this Contract to leave the contract as it is")
 	}
-	if reason, text := k.empty(ctx, obj, status, o); reason != "" {
-		return wait(reason, text)
+	if reason, text, err := k.empty(ctx, obj, status, o); reason != "" {
+		return wait(err, reason, text)
 	}
-	if status.KeySecretName != "" {
-		if err := k.takeKey(ctx, obj, status.KeySecretName); err != nil {
-			return wait("KeyLeft", "the Secret with its key cannot be deleted: "+err.Error())
-		}
+	// A Secret that the driver may no longer delete goes with its owner, the Contract.
+	if err := k.takeKey(ctx, obj, status); err != nil && !fault.Is(err, fault.PermissionDenied) {
+		return wait(err, "KeyLeft", "the Secret with its key cannot be deleted: "+err.Error())
 	}
 	if err := at.bring(ctx, accessClasses, keyOf(obj), nil); err != nil {
-		return wait("ClassesLeft", "the BucketAccessClasses that were made for it cannot be deleted: "+err.Error())
+		return wait(err, "ClassesLeft", "the BucketAccessClasses that were made for it cannot be deleted: "+err.Error())
 	}
 	k.mu.Lock()
 	delete(k.signed, keyOf(obj))
@@ -334,29 +339,30 @@ func (k *control) release(ctx context.Context, obj *v1alpha1.Contract, status *v
 }
 
 // empty sees to it that nothing of a Contract is left at the service, or says why there
-// is. One whose name another has never had anything.
-func (k *control) empty(ctx context.Context, obj *v1alpha1.Contract, status *v1alpha1.ContractStatus, o order) (reason, text string) {
+// is. One whose name another has never had anything. What fails is an error, so that the
+// service is not asked at the same pace for what it refuses.
+func (k *control) empty(ctx context.Context, obj *v1alpha1.Contract, status *v1alpha1.ContractStatus, o order) (reason, text string, err error) {
 	if o.reason == nameTaken {
-		return "", ""
+		return "", "", nil
 	}
 	names, n, err := k.provisioner.Buckets(ctx, o.id, namedBuckets)
 	if err != nil {
-		return notKnown, err.Error()
+		return notKnown, err.Error(), err
 	}
 	if status.Buckets = int64(n); n > 0 {
 		more := ""
 		if n > len(names) {
 			more = ", …"
 		}
-		return "HasBuckets", fmt.Sprintf("the contract has %d buckets (%s%s); delete their BucketClaims", n, strings.Join(names, ", "), more)
+		return "HasBuckets", fmt.Sprintf("the contract has %d buckets (%s%s); delete their BucketClaims", n, strings.Join(names, ", "), more), nil
 	}
 	if obj.Spec.ReclaimPolicy != v1alpha1.Delete {
-		return "", ""
+		return "", "", nil
 	}
 	if err := k.provisioner.Cancel(ctx, o.id); err != nil {
-		return "NotCancelled", err.Error()
+		return "NotCancelled", err.Error(), err
 	}
-	return "", ""
+	return "", "", nil
 }
 
 // hold puts the finalizer on a Contract or a ContractClass, or takes it off.
@@ -507,5 +513,5 @@ func (k *control) class(ctx context.Context, name string) (again time.Duration, 
 	if gone(err) {
 		err = nil
 	}
-	return 0, err
+	return lookAgain, err // a Contract may have been re-created of another class
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/apis/v1alpha1"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
 )
@@ -20,13 +21,12 @@ import (
 // giveKey keeps the Secret that a Contract asks for.
 func (k *control) giveKey(ctx context.Context, obj *v1alpha1.Contract, status *v1alpha1.ContractStatus, o order) error {
 	want := obj.Spec.KeySecretName
-	if had := status.KeySecretName; had != "" && had != want {
-		if err := k.takeKey(ctx, obj, had); err != nil {
+	if status.KeySecretName != want {
+		if err := k.takeKey(ctx, obj, status); err != nil {
 			return err
 		}
-		status.KeySecretName = ""
 	}
-	if want == "" {
+	if want == "" || status.State == string(contract.StateSuspended) { // which has none to give now
 		return nil
 	}
 	have, err := k.keySecret(ctx, obj, want)
@@ -75,17 +75,22 @@ func (k *control) giveKey(ctx context.Context, obj *v1alpha1.Contract, status *v
 	return err
 }
 
-// takeKey deletes a Secret that the driver has made for a Contract.
-func (k *control) takeKey(ctx context.Context, obj *v1alpha1.Contract, name string) error {
+// takeKey deletes the Secret that the driver has made for a Contract, if it has.
+func (k *control) takeKey(ctx context.Context, obj *v1alpha1.Contract, status *v1alpha1.ContractStatus) error {
+	name := status.KeySecretName
+	if name == "" {
+		return nil
+	}
 	have, err := k.keySecret(ctx, obj, name)
 	if err == nil && k.madeFor(obj, have) {
 		options := &metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: "v1"}, Preconditions: &metav1.Preconditions{UID: &have.UID}}
 		err = k.clients.secrets.Do(ctx, "delete", nil, func(r *rest.Request) *rest.Request { return r.Namespace(obj.Namespace).Name(name).Body(options) })
 	}
-	if gone(err) {
-		return nil
+	if err != nil && !gone(err) {
+		return err
 	}
-	return err
+	status.KeySecretName = ""
+	return nil
 }
 
 func (k *control) keySecret(ctx context.Context, obj *v1alpha1.Contract, name string) (*corev1.Secret, error) {

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract/memory"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
@@ -120,6 +121,33 @@ func TestAContractForOneNamespace(t *testing.T) {
 		delete(known, "own")
 		if err := w.create(p, "own", nil); err != nil {
 			t.Errorf("repeated: %v", err)
+		}
+	})
+}
+
+// A contract that is suspended by its terms is as ordered, unless the service could not
+// be brought to the rest of them.
+func TestAnOrderThatIsSuspended(t *testing.T) {
+	t.Parallel()
+	in(t, memory.Chosen, false, func(w *world, p *process) {
+		w.must("sign", func() error { _, err := p.Sign(w.ctx(), teamID, w.terms[team]); return err })
+		terms := w.terms[team]
+		terms.Suspend = true
+		for _, driver := range []*process{p, w.start()} {
+			_, leave, err := driver.writer.Enter(w.ctx())
+			if err != nil {
+				t.Fatal(err)
+			}
+			leave()
+			have, err := driver.Sign(w.ctx(), teamID, terms)
+			if err != nil || have.State != contract.StateSuspended {
+				w.fail("it is %s, %v", have.State, err)
+			}
+		}
+		w.at("EnsureContract", always(lost))
+		terms.DisplayName = "other"
+		if have, err := w.drivers[1].Sign(w.ctx(), teamID, terms); err == nil {
+			w.fail("a change that was lost leaves it %s", have.State)
 		}
 	})
 }

@@ -454,8 +454,9 @@ func (s *Sites) Converge(ctx context.Context, id cosi.ContractID, terms config.T
 
 // Sign brings a contract to its terms, also if this process has done so before, and
 // signs it if there is none. It returns what the service says of the contract, as
-// far as it has answered, also where the contract cannot be used: a suspended one is
-// FailedPrecondition, one that is not active yet Pending.
+// far as it has answered, also where the contract is not as ordered or cannot be used:
+// one that is suspended against its terms is FailedPrecondition, one that is not active
+// yet Pending.
 func (s *Sites) Sign(ctx context.Context, id cosi.ContractID, terms config.Terms) (contract.Contract, error) {
 	backend, err := s.At(id)
 	if err != nil {
@@ -489,7 +490,9 @@ func (s *Sites) bring(ctx context.Context, backend Backend, id cosi.ContractID, 
 		s.mu.Lock()
 		s.ensured[id] = true
 		s.mu.Unlock()
-		_, err = s.enter(ctx, backend, record, have)
+		if !terms.Suspend {
+			_, err = s.enter(ctx, backend, record, have)
+		}
 		return have, err
 	}
 	s.mu.Lock()
@@ -507,7 +510,7 @@ func (s *Sites) bring(ctx context.Context, backend Backend, id cosi.ContractID, 
 		s.changed(ctx, id, Converged, "Contract brought to its terms", "changed", differing)
 	}
 	now, lookErr := backend.Signed(ctx, id.Contract)
-	if err == nil {
+	if err == nil || terms.Suspend && now.State == contract.StateSuspended { // which it is to be
 		err = lookErr
 	}
 	return now, err
