@@ -68,6 +68,9 @@ const (
 	nowMost         = 20 << 10         // bytes of what a service tells of one option
 )
 
+// claimNotBound is the reason that passes without a change of the claim.
+const claimNotBound = "ClaimNotBound"
+
 func (c *Contracts) openSettings() error {
 	s := &c.settings
 	s.due = map[string]time.Time{}
@@ -259,7 +262,11 @@ func (k *control) configureBy(ctx context.Context, claim string, obj *v1alpha1.B
 		set(obj, &status.Conditions, v1alpha1.Accepted, metav1.ConditionUnknown, reason, text)
 		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, reason, text)
 		set(obj, &status.Conditions, v1alpha1.InSync, metav1.ConditionUnknown, reason, text)
-		return idleAgain, k.tellSettings(ctx, obj, status)
+		again = lookSettings // or when the claim changes
+		if reason == claimNotBound {
+			again = idleAgain
+		}
+		return again, k.tellSettings(ctx, obj, status)
 	}
 	if err := k.withdraw(ctx, claim, slices.DeleteFunc(slices.Clone(held), func(had cosi.BucketID) bool { return had == id })); err != nil {
 		return 0, err // the claim had another bucket before
@@ -404,10 +411,18 @@ func (s *settings) holds(claim string, id cosi.BucketID) {
 	if s.held == nil || slices.Contains(s.held[claim], id) {
 		return
 	}
-	for other, ids := range s.held { // as in the journal, a bucket has one claim's settings
-		s.held[other] = slices.DeleteFunc(ids, func(had cosi.BucketID) bool { return had == id })
+	for other := range s.held { // as in the journal, a bucket has one claim's settings
+		s.lets(other, id)
 	}
 	s.held[claim] = append(s.held[claim], id)
+}
+
+// lets notes that a bucket no longer has settings for a claim. The lock is held.
+func (s *settings) lets(claim string, id cosi.BucketID) {
+	s.held[claim] = slices.DeleteFunc(s.held[claim], func(had cosi.BucketID) bool { return had == id })
+	if len(s.held[claim]) == 0 {
+		delete(s.held, claim)
+	}
 }
 
 // heldBy are the buckets that have settings for a claim. When they are read, all claims
@@ -435,15 +450,8 @@ func (k *control) heldBy(ctx context.Context, claim string) ([]cosi.BucketID, er
 // withdraw lets buckets go back to their class whose settings are gone. That they are is
 // asked of the API server: an informer can be late.
 func (k *control) withdraw(ctx context.Context, claim string, buckets []cosi.BucketID) error {
-	if len(buckets) == 0 {
-		k.settings.mu.Lock()
-		defer k.settings.mu.Unlock()
-		if len(k.settings.of(claim)) == 0 {
-			delete(k.settings.due, claim)
-		}
-		return nil
-	}
-	if len(k.settings.of(claim)) == 0 {
+	isGone := len(k.settings.of(claim)) == 0
+	if isGone && len(buckets) > 0 {
 		namespace, _, _ := strings.Cut(claim, "/")
 		err := transport.Pages(ctx, func(ctx context.Context, token string) (string, bool, error) {
 			var there v1alpha1.BucketSettingsList
@@ -469,6 +477,11 @@ func (k *control) withdraw(ctx context.Context, claim string, buckets []cosi.Buc
 			return err
 		}
 	}
+	if isGone {
+		k.settings.mu.Lock()
+		defer k.settings.mu.Unlock()
+		delete(k.settings.due, claim)
+	}
 	return nil
 }
 
@@ -479,8 +492,8 @@ func (k *control) withdrawOne(ctx context.Context, claim string, id cosi.BucketI
 		return fault.In(err, "the settings of bucket %s are gone, and it is not as its class says yet", id)
 	}
 	k.settings.mu.Lock()
-	if had := k.settings.held; had != nil {
-		had[claim] = slices.DeleteFunc(had[claim], func(had cosi.BucketID) bool { return had == id })
+	if k.settings.held != nil {
+		k.settings.lets(claim, id)
 	}
 	k.settings.mu.Unlock()
 	if gone { // the bucket, too
@@ -572,7 +585,7 @@ func (k *control) bucketOf(ctx context.Context, obj *v1alpha1.BucketSettings) (i
 	case claim.DeletionTimestamp != nil:
 		return none("ClaimDeleted", "the BucketClaim is being deleted")
 	case claim.Bound() == "":
-		return none("ClaimNotBound", "the BucketClaim has no bucket yet")
+		return none(claimNotBound, "the BucketClaim has no bucket yet")
 	}
 	at, err := k.made.at(ctx, k.Contracts)
 	if err != nil {
@@ -581,7 +594,7 @@ func (k *control) bucketOf(ctx context.Context, obj *v1alpha1.BucketSettings) (i
 	var b objects.Bucket
 	err = at.buckets.Do(ctx, "get", &b, func(r *rest.Request) *rest.Request { return r.Name(claim.Bound()) })
 	if fault.Is(err, fault.NotFound) {
-		return none("ClaimNotBound", "the BucketClaim's Bucket does not exist yet")
+		return none(claimNotBound, "the BucketClaim's Bucket does not exist yet")
 	}
 	if err != nil {
 		return id, "", "", err
@@ -593,7 +606,7 @@ func (k *control) bucketOf(ctx context.Context, obj *v1alpha1.BucketSettings) (i
 	case of.Namespace != claim.Namespace || of.Name != claim.Name || of.UID != "" && of.UID != claim.UID:
 		return none("OtherClaim", "the Bucket of the BucketClaim is for another claim; delete the BucketClaim and re-create it")
 	case b.Status.BucketID == "":
-		return none("ClaimNotBound", "the BucketClaim's bucket is not ready yet")
+		return none(claimNotBound, "the BucketClaim's bucket is not ready yet")
 	}
 	if id, err = cosi.ParseBucketID(b.Status.BucketID); err != nil {
 		return none("OtherDriver", "the BucketClaim's bucket is not one of this driver's ("+err.Error()+")")

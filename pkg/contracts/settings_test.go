@@ -159,7 +159,7 @@ func (b *bringing) Configure(_ context.Context, _ cosi.BucketID, s *journal.Sett
 	if n := len(b.asked); n <= len(b.fails) {
 		return b.got, b.fails[n-1]
 	}
-	return provisioner.Configured{State: &bucket.State{}}, nil
+	return provisioner.Configured{Accepted: true, State: &bucket.State{}}, nil
 }
 
 // controlled is a control beside an API server with a claim blue/photos and its bucket,
@@ -266,6 +266,49 @@ func TestHalfBroughtSettingsAreWithdrawn(t *testing.T) {
 	}
 	if _, err := k.configure(t.Context(), "blue/photos"); err != nil || !slices.Equal(p.asked, []string{"blue/photos", ""}) {
 		t.Errorf("the bucket was brought to %q, %v", p.asked, err)
+	}
+}
+
+// Nothing is remembered of settings that are gone.
+func TestSettingsThatAreGoneAreForgotten(t *testing.T) {
+	t.Parallel()
+	k, _ := controlled(t, &bringing{})
+	obj := &v1alpha1.BucketSettings{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "s", UID: "1", Generation: 1}, Spec: v1alpha1.BucketSettingsSpec{BucketClaimName: "photos"}}
+	if err := k.settings.informer.GetStore().Add(obj); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.configure(t.Context(), "blue/photos"); err != nil || len(k.settings.due) != 1 || len(k.settings.held) != 1 {
+		t.Fatalf("due are %v, held %v, %v", k.settings.due, k.settings.held, err)
+	}
+	if err := k.settings.informer.GetStore().Delete(obj); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.configure(t.Context(), "blue/photos"); err != nil || len(k.settings.due)+len(k.settings.held) > 0 {
+		t.Errorf("due are %v, held %v, %v", k.settings.due, k.settings.held, err)
+	}
+}
+
+// The API server is not asked every few seconds for a claim that these settings will never
+// be for.
+func TestSettingsForNoBucketWaitForTheClaim(t *testing.T) {
+	t.Parallel()
+	k, _ := controlled(t, &bringing{})
+	k.Driver = "other.example.com"
+	for name, uid := range map[string]types.UID{"photos": "", "missing": "", "videos": "2"} {
+		claim := &objects.BucketClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: name, UID: uid}}
+		claim.Status.BucketName = "b"
+		if name != "missing" {
+			if err := k.settings.claims.GetStore().Add(claim); err != nil {
+				t.Fatal(err)
+			}
+		}
+		obj := &v1alpha1.BucketSettings{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: name, UID: "1", Generation: 1}, Spec: v1alpha1.BucketSettingsSpec{BucketClaimName: name}}
+		if err := k.settings.informer.GetStore().Add(obj); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := k.configure(t.Context(), "blue/"+name); err != nil || again != lookSettings {
+			t.Errorf("%s: again in %s, %v", name, again, err)
+		}
 	}
 }
 

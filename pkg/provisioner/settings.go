@@ -83,6 +83,9 @@ func (p *Provisioner) Configure(ctx context.Context, id cosi.BucketID, s *journa
 	if !known {
 		return out, noContract(id.Contract)
 	}
+	if s != nil && terms.Namespace != "" && !strings.HasPrefix(s.Claim, terms.Namespace+"/") {
+		return out, notAccepted(fault.New(fault.FailedPrecondition, "contract %s is not for this namespace; claim a bucket under a Contract of this namespace, and name that claim", terms.Listed))
+	}
 	spec, err := specWith(terms, record, s)
 	if err == nil && s != nil && s.Parameters["policy"] != "" {
 		err = p.keepsOut(ctx, id, spec.PolicyFor(id.Bucket))

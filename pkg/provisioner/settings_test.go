@@ -131,6 +131,38 @@ func TestRefusedSettings(t *testing.T) {
 	})
 }
 
+// A Bucket can come to be another claim's. A contract for one namespace takes no settings
+// from another.
+func TestSettingsFromAnotherNamespace(t *testing.T) {
+	t.Parallel()
+	in(t, memory.Chosen, false, func(w *world, p *process) {
+		w.must("create", func() error { return w.create(p, "data", nil) })
+		terms := w.terms[team]
+		for _, c := range []struct {
+			namespace string
+			refused   bool
+		}{{"red", true}, {"blu", true}, {"blue", false}, {"", false}} {
+			terms.Namespace = c.namespace
+			w.terms[team] = terms
+			_, err := w.configure(p, map[string]string{"policy": readers})
+			if errors.Is(err, ErrNotAccepted) != c.refused || (err != nil) != c.refused {
+				w.fail("a contract for namespace %q: %v", c.namespace, err)
+			}
+			policy := "GetObject"
+			if c.refused {
+				policy = "!GetObject"
+			}
+			w.is(c.namespace, map[string]string{"policy": policy})
+		}
+		terms.Namespace = "red" // which has it now
+		w.terms[team] = terms
+		if _, err := w.configure(p, nil); err != nil {
+			w.fail("withdrawn: %v", err)
+		}
+		w.is("withdrawn", map[string]string{"policy": "!GetObject"})
+	})
+}
+
 // Whatever step a change ends at, the next one leaves nothing of it.
 func TestSettingsThatAreCutShort(t *testing.T) {
 	t.Parallel()
