@@ -147,6 +147,9 @@ func New(c Config) (*Contracts, error) {
 		if err != nil {
 			return nil, err
 		}
+		if err := informer.SetTransform(essential); err != nil {
+			return nil, err
+		}
 		*f.into = informer
 		registered, err := informer.AddEventHandler(handler(f.changed))
 		if err != nil {
@@ -155,6 +158,19 @@ func New(c Config) (*Contracts, error) {
 		out.synced = append(out.synced, registered.HasSynced)
 	}
 	return out, out.openSettings()
+}
+
+// essential leaves out of an object what tenants can write into it, in any size, and the
+// driver does not go by: an informer keeps all objects.
+func essential(o any) (any, error) {
+	if m, ok := o.(metav1.Object); ok {
+		m.SetManagedFields(nil)
+		m.SetAnnotations(nil)
+		if _, selected := o.(*corev1.Namespace); !selected {
+			m.SetLabels(nil)
+		}
+	}
+	return o, nil
 }
 
 // handler calls changed for each object that is there, and then for each whose

@@ -1,11 +1,17 @@
 package contracts
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path"
 	"slices"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -169,6 +175,48 @@ func TestWhoseSettingsAreConcerned(t *testing.T) {
 		slices.Sort(claims)
 		if !slices.Equal(claims, []string{"blue/none", "blue/own"}) {
 			t.Errorf("%s: looked at are %v", when, claims)
+		}
+	}
+}
+
+// What tenants write into objects beside their specs takes no memory of the driver.
+func TestWhatIsKeptOfObjects(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.URL.Query().Get("sendInitialEvents") != "": // it is too old for that
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = fmt.Fprint(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Invalid","code":422}`)
+			return
+		case r.URL.Query().Get("watch") != "":
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return
+		}
+		kind, version := map[string]string{"contracts": "Contract", "contractclasses": "ContractClass", "namespaces": "Namespace", "bucketsettings": "BucketSettings"}[path.Base(r.URL.Path)], "contract-cosi.github.io/v1alpha1"
+		if kind == "Namespace" {
+			version = "v1"
+		}
+		_, _ = fmt.Fprintf(w, `{"apiVersion":%q,"kind":"%sList","metadata":{"resourceVersion":"1"},"items":[{"metadata":{"namespace":"blue","name":"a","uid":"1","labels":{"k":"v"},"annotations":{"k":"v"}}}]}`, version, kind)
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(server.Close)
+	t.Cleanup(cancel)
+	c := contractsAt(t, server.URL)
+	if err := c.Follow(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), c.settings.synced) {
+		t.Fatal("the settings are not read")
+	}
+	for _, informer := range []cache.SharedIndexInformer{c.contracts, c.classes, c.namespaces, c.settings.informer} {
+		all := each[metav1.Object](informer)
+		if len(all) != 1 {
+			t.Fatalf("there are %v", all)
+		}
+		if _, team := all[0].(*corev1.Namespace); all[0].GetUID() != "1" || len(all[0].GetAnnotations()) > 0 || len(all[0].GetLabels()) > 0 != team {
+			t.Errorf("kept is %+v", all[0])
 		}
 	}
 }

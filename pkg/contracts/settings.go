@@ -86,6 +86,9 @@ func (c *Contracts) openSettings() error {
 	if s.informer, err = s.client.Follow(&v1alpha1.BucketSettings{}, func() runtime.Object { return &v1alpha1.BucketSettingsList{} }, ""); err != nil {
 		return err
 	}
+	if err := s.informer.SetTransform(essential); err != nil {
+		return err
+	}
 	if err := s.informer.AddIndexers(cache.Indexers{
 		byClaim:    func(o any) ([]string, error) { return []string{claimOf(o)}, nil },
 		byContract: func(o any) ([]string, error) { return []string{contractOf(o)}, nil },
