@@ -157,8 +157,19 @@ func New(c Config) (*Contracts, error) {
 		}
 		out.synced = append(out.synced, registered.HasSynced)
 	}
+	if err := out.contracts.AddIndexers(cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc, byClass: func(o any) ([]string, error) {
+		if obj, ok := o.(*v1alpha1.Contract); ok {
+			return []string{obj.Spec.ClassName}, nil
+		}
+		return nil, nil
+	}}); err != nil {
+		return nil, err
+	}
 	return out, out.openSettings()
 }
+
+// byClass is an index of Contracts.
+const byClass = "class"
 
 // essential leaves out of an object what tenants can write into it, in any size, and the
 // driver does not go by: an informer keeps all objects.
@@ -355,7 +366,7 @@ func (c *Contracts) older(a, b string) int {
 // configured pace.
 func (c *Contracts) classChanged(name string) {
 	n := 0
-	c.reorderAll(func(o *v1alpha1.Contract) bool { return o.Spec.ClassName == name }, func(key string) {
+	c.reorderAll(byClass, name, func(key string) {
 		c.concerned(key, time.Duration(n)*time.Second/time.Duration(c.ChangesPerSecond))
 		n++
 	})
@@ -364,19 +375,14 @@ func (c *Contracts) classChanged(name string) {
 
 // namespaceChanged makes the orders of a namespace again.
 func (c *Contracts) namespaceChanged(name string) {
-	c.reorderAll(func(o *v1alpha1.Contract) bool { return o.Namespace == name }, func(key string) { c.concerned(key, 0) })
+	c.reorderAll(cache.NamespaceIndex, name, func(key string) { c.concerned(key, 0) })
 }
 
-// reorderAll makes orders again, and tells of those that come to something else, always
-// in one order: of two changes one after the other, each Contract has its first turn.
-func (c *Contracts) reorderAll(concerns func(*v1alpha1.Contract) bool, changed func(key string)) {
-	all := each[*v1alpha1.Contract](c.contracts)
-	slices.SortFunc(all, func(a, b *v1alpha1.Contract) int { return strings.Compare(keyOf(a), keyOf(b)) })
-	for _, obj := range all {
-		if !concerns(obj) {
-			continue
-		}
-		key := keyOf(obj)
+// reorderAll makes the orders again of one value of an index, and tells of those that
+// come to something else, always in one order: of two changes one after the other, each
+// Contract has its first turn.
+func (c *Contracts) reorderAll(index, of string, changed func(key string)) {
+	for _, key := range c.keysBy(index, of) {
 		before := c.order(key)
 		concerned := c.reorder(key)
 		if reflect.DeepEqual(before, c.order(key)) {
@@ -386,6 +392,13 @@ func (c *Contracts) reorderAll(concerns func(*v1alpha1.Contract) bool, changed f
 			changed(other)
 		}
 	}
+}
+
+// keysBy are the Contracts of one value of an index, sorted.
+func (c *Contracts) keysBy(index, of string) []string {
+	keys, _ := c.contracts.GetIndexer().IndexKeys(index, of) // an index that is there is no fault
+	slices.Sort(keys)
+	return keys
 }
 
 func (c *Contracts) order(key string) order {
@@ -428,16 +441,6 @@ func keyOf(o *v1alpha1.Contract) string { return o.Namespace + "/" + o.Name }
 func get[T any](from cache.SharedIndexInformer, key string) (out T) {
 	if o, ok, _ := from.GetStore().GetByKey(key); ok {
 		out, _ = o.(T)
-	}
-	return out
-}
-
-func each[T any](from cache.SharedIndexInformer) []T {
-	var out []T
-	for _, o := range from.GetStore().List() {
-		if t, ok := o.(T); ok {
-			out = append(out, t)
-		}
 	}
 	return out
 }

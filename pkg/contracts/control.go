@@ -480,11 +480,11 @@ func (k *control) class(ctx context.Context, name string) (again time.Duration, 
 	}
 	status := obj.Status.DeepCopy()
 	status.ObservedGeneration, status.Contracts, status.InSync = obj.Generation, 0, 0
-	for _, c := range each[*v1alpha1.Contract](k.contracts) {
-		if c.Spec.ClassName != name {
+	for _, key := range k.keysBy(byClass, name) {
+		c := get[*v1alpha1.Contract](k.contracts, key)
+		if c == nil {
 			continue
 		}
-		key := keyOf(c)
 		o := k.order(key)
 		k.mu.Lock()
 		terms, signed := k.signed[key]
