@@ -102,8 +102,21 @@ func (c *Contracts) open(ctx context.Context) (*cosiObjects, error) {
 	return out, err
 }
 
-// follow begins to read the classes that are there.
+// follow begins to read the classes that are there, and waits for the first of them for a
+// while.
 func (o *cosiObjects) follow(ctx context.Context, c *control) error {
+	if err := o.start(c); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, syncWait)
+	defer cancel()
+	if !cache.WaitForCacheSync(ctx.Done(), o.kinds[bucketClasses].synced, o.kinds[accessClasses].synced) {
+		return fault.New(fault.Unavailable, "COSI's classes cannot be read yet; may the driver list and watch bucketclasses and bucketaccessclasses?")
+	}
+	return nil
+}
+
+func (o *cosiObjects) start(c *control) error {
 	selector := namespaceLabel + "," + ownerLabel + "=" + kube.OwnerMark(c.Driver)
 	o.following.Lock()
 	defer o.following.Unlock()
@@ -138,11 +151,6 @@ func (o *cosiObjects) follow(ctx context.Context, c *control) error {
 		}
 		k.informer, k.synced = informer, registered.HasSynced
 		c.begin(informer)
-	}
-	ctx, cancel := context.WithTimeout(ctx, syncWait)
-	defer cancel()
-	if !cache.WaitForCacheSync(ctx.Done(), o.kinds[bucketClasses].synced, o.kinds[accessClasses].synced) {
-		return fault.New(fault.Unavailable, "COSI's classes cannot be read yet; may the driver list and watch bucketclasses and bucketaccessclasses?")
 	}
 	return nil
 }

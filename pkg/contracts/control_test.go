@@ -379,3 +379,26 @@ func TestAClassLosesAContract(t *testing.T) {
 		}
 	})
 }
+
+// Workers wait for COSI's classes beside each other, where they cannot be read.
+func TestClassesThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.withClasses(t)
+		at := c.made.version
+		for i := range at.kinds {
+			at.kinds[i].informer = nil
+		}
+		k := &control{Contracts: c.Contracts, begin: func(cache.SharedIndexInformer) {}}
+		one := make(chan error)
+		go func() { one <- at.follow(t.Context(), k) }()
+		synctest.Wait()
+		if !at.following.TryLock() {
+			t.Error("another has to wait until this one has waited")
+		}
+		if err := <-one; !fault.Is(err, fault.Unavailable) {
+			t.Errorf("it says %v", err)
+		}
+	})
+}
