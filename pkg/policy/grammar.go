@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -101,8 +102,8 @@ func checkStatement(at string, raw json.RawMessage) error {
 		return nil
 	}
 	operators, err := object(at+".Condition", condition, nil)
-	for operator, keys := range operators {
-		if _, err := object(fmt.Sprintf("%s.Condition[%.60q]", at, operator), keys, nil); err != nil {
+	for _, operator := range slices.Sorted(maps.Keys(operators)) {
+		if _, err := object(fmt.Sprintf("%s.Condition[%.60q]", at, operator), operators[operator], nil); err != nil {
 			return err
 		}
 	}

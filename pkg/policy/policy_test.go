@@ -284,3 +284,14 @@ func TestSame(t *testing.T) {
 		}
 	}
 }
+
+// Of several faults the same one is told each time: a status has it.
+func TestTheSameFaultIsTold(t *testing.T) {
+	t.Parallel()
+	const text = `{"Statement":{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":"*","Condition":{"a":1,"b":1,"c":1,"d":1,"e":1}}}`
+	for range 50 {
+		if _, err := policy.Canonical(text); err == nil || !strings.Contains(err.Error(), `Condition["a"]`) {
+			t.Fatalf("it says %v", err)
+		}
+	}
+}
