@@ -98,7 +98,8 @@ type Contracts struct {
 	looked map[string]bool         // the Contracts that this process has looked at
 }
 
-// work is a Contract, by namespace/name, or a ContractClass.
+// work is a Contract, by namespace/name, or a ContractClass, or what Contracts have left
+// that are gone.
 type work struct{ contract, class string }
 
 // How long things take.
@@ -257,6 +258,7 @@ func (c *Contracts) Again() {
 	for _, name := range c.classes.GetStore().ListKeys() {
 		c.queue.Add(work{class: name})
 	}
+	c.queue.Add(work{})
 	c.settingsAgain()
 }
 

@@ -102,6 +102,10 @@ func (k *control) do(ctx context.Context, item work) (again time.Duration, err e
 		return idleAgain, nil // another process does it; or this one when it has the right again
 	}
 	defer leave()
+	if item == (work{}) {
+		_, err := k.cosi(ctx) // each class has its Contract looked for
+		return 0, err
+	}
 	if item.contract == "" {
 		return k.class(ctx, item.class)
 	}

@@ -402,3 +402,27 @@ func TestClassesThatCannotBeRead(t *testing.T) {
 		}
 	})
 }
+
+// Classes whose Contract was taken away by force while no driver ran are looked for, also
+// where no Contract is left.
+func TestClassesAreReadWithoutContracts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.withClasses(t)
+		for i := range c.made.version.kinds {
+			c.made.version.kinds[i].informer = nil
+		}
+		begun := 0
+		k := &control{Contracts: c.Contracts, writer: alone{}, begin: func(cache.SharedIndexInformer) { begun++ }}
+		c.Again()
+		for c.queue.Len() > 0 {
+			item, _ := c.queue.Get()
+			_, _ = k.do(t.Context(), item) // there is no API server
+			c.queue.Done(item)
+		}
+		if begun != 2 {
+			t.Errorf("%d kinds of classes are read", begun)
+		}
+	})
+}

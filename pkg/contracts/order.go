@@ -72,6 +72,11 @@ func check(class *v1alpha1.ContractClass, backends []string) []string {
 			faults = append(faults, fmt.Sprintf("bucketClasses %s: %s", b.Name, err))
 		}
 	}
+	for _, a := range class.Spec.BucketAccessClasses {
+		if _, err := params.ParseAccess(a.Parameters); err != nil {
+			faults = append(faults, fmt.Sprintf("bucketAccessClasses %s: %s", a.Name, err))
+		}
+	}
 	if s := class.Spec.NamespaceSelector; s != nil {
 		if _, err := metav1.LabelSelectorAsSelector(s); err != nil {
 			faults = append(faults, fmt.Sprintf("namespaceSelector: %s", err))

@@ -71,6 +71,9 @@ func TestOrders(t *testing.T) {
 		"a template that is no class": {func(_ *v1alpha1.Contract, class *v1alpha1.ContractClass, _ *corev1.Namespace) {
 			class.Spec.BucketClasses = []v1alpha1.BucketClassTemplate{{Name: "x", Parameters: map[string]string{"versioning": "Perhaps"}}}
 		}, classNotAccepted, nil},
+		"a template that is no access class": {func(_ *v1alpha1.Contract, class *v1alpha1.ContractClass, _ *corev1.Namespace) {
+			class.Spec.BucketAccessClasses = []v1alpha1.BucketAccessClassTemplate{{Name: "x", Parameters: map[string]string{"acess": "ReadOnly"}}}
+		}, classNotAccepted, nil},
 		"one contract given twice": {func(_ *v1alpha1.Contract, class *v1alpha1.ContractClass, _ *corev1.Namespace) {
 			class.Spec.Existing = []v1alpha1.ExistingContract{{Namespace: "blue", Name: "media", Contract: "old"}, {Namespace: "red", Name: "media", Contract: "old"}}
 		}, classNotAccepted, nil},
