@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 )
 
 // managing are the actions without which the driver can neither see how a bucket is
@@ -16,6 +18,7 @@ var managing = []string{
 	"s3:getbucketacl", "s3:getbucketcors", "s3:getbucketlocation", "s3:getbucketobjectlockconfiguration", "s3:getbucketownershipcontrols",
 	"s3:getbucketpublicaccessblock", "s3:getbucketrequestpayment", "s3:getbuckettagging", "s3:getbucketversioning", "s3:getbucketwebsite",
 	"s3:getencryptionconfiguration", "s3:getlifecycleconfiguration",
+	"s3:getbucketencryption", // Ceph's name of the first of these two
 }
 
 // LocksOut reports whether a policy may deny the driver what it needs to manage the
@@ -44,7 +47,8 @@ func LocksOut(text string, own ...string) (bool, error) {
 }
 
 // others reports whether a principal is certainly none of the driver's: services, or
-// users and roles with other names. An account has everyone in it.
+// users and roles with other names. An account has everyone in it. Where users have the
+// names of their keys' slots, the driver's has the contract's own in it.
 func others(raw json.RawMessage, own []string) bool {
 	kinds := map[string]json.RawMessage{"AWS": raw}
 	if len(raw) > 0 && raw[0] == '{' {
@@ -52,7 +56,11 @@ func others(raw json.RawMessage, own []string) bool {
 	}
 	other := func(v string) bool {
 		last := v[strings.LastIndexAny(v, ":/")+1:]
-		return last != "root" && !account.MatchString(last) && !slices.ContainsFunc(own, func(name string) bool { return strings.EqualFold(name, last) })
+		is := func(part string) func(string) bool {
+			return func(name string) bool { return strings.EqualFold(name, part) }
+		}
+		return last != "root" && !account.MatchString(last) && !slices.ContainsFunc(own, is(last)) &&
+			!slices.ContainsFunc(strings.FieldsFunc(v, func(r rune) bool { return strings.ContainsRune(":/.$", r) }), is(cosi.ContractSlot))
 	}
 	for kind, who := range kinds {
 		switch values := texts(who); {
