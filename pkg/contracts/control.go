@@ -104,7 +104,7 @@ func (k *control) do(ctx context.Context, item work) (again time.Duration, err e
 	defer leave()
 	if item == (work{}) {
 		_, err := k.cosi(ctx) // each class has its Contract looked for
-		return 0, err
+		return 0, fault.IgnoreNotFound(err)
 	}
 	if item.contract == "" {
 		return k.class(ctx, item.class)
@@ -288,11 +288,16 @@ func (k *control) sweep(ctx context.Context, key string) error {
 	for _, name := range k.classes.GetStore().ListKeys() { // one of which has a Contract less
 		k.queue.AddAfter(work{class: name}, time.Second)
 	}
+	return errors.Join(k.takeClasses(ctx, key, bucketClasses), k.takeClasses(ctx, key, accessClasses))
+}
+
+// takeClasses deletes the classes of a kind that were made for a Contract.
+func (k *control) takeClasses(ctx context.Context, key string, kind int) error {
 	at, err := k.cosi(ctx)
 	if err != nil {
-		return err
+		return fault.IgnoreNotFound(err) // a cluster without COSI has none
 	}
-	return errors.Join(at.bring(ctx, bucketClasses, key, nil), at.bring(ctx, accessClasses, key, nil))
+	return at.bring(ctx, kind, key, nil)
 }
 
 // namedBuckets is how many buckets a condition names.
@@ -308,11 +313,7 @@ func (k *control) release(ctx context.Context, obj *v1alpha1.Contract, status *v
 		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, reason, text)
 		return waitAgain, errors.Join(err, k.tell(ctx, obj, status))
 	}
-	at, err := k.cosi(ctx)
-	if err == nil {
-		err = at.bring(ctx, bucketClasses, keyOf(obj), nil)
-	}
-	if err != nil {
+	if err := k.takeClasses(ctx, keyOf(obj), bucketClasses); err != nil {
 		return wait(err, "ClassesLeft", "the BucketClasses that were made for it cannot be deleted: "+err.Error())
 	}
 	if o.id.Contract == "" {
@@ -325,7 +326,7 @@ func (k *control) release(ctx context.Context, obj *v1alpha1.Contract, status *v
 	if err := k.takeKey(ctx, obj, status); err != nil && !fault.Is(err, fault.PermissionDenied) {
 		return wait(err, "KeyLeft", "the Secret with its key cannot be deleted: "+err.Error())
 	}
-	if err := at.bring(ctx, accessClasses, keyOf(obj), nil); err != nil {
+	if err := k.takeClasses(ctx, keyOf(obj), accessClasses); err != nil {
 		return wait(err, "ClassesLeft", "the BucketAccessClasses that were made for it cannot be deleted: "+err.Error())
 	}
 	k.mu.Lock()

@@ -426,3 +426,19 @@ func TestClassesAreReadWithoutContracts(t *testing.T) {
 		}
 	})
 }
+
+// A cluster without COSI has no classes to wait for.
+func TestTheEndOfAContractWithoutCOSI(t *testing.T) {
+	t.Parallel()
+	c := newTenant(t, &signing{state: contract.StateActive})
+	c.made.version = nil
+	released := false
+	c.answer = func(r *http.Request) int {
+		released = released || r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/contracts/media")
+		return 0
+	}
+	c.obj.DeletionTimestamp = &metav1.Time{Time: time.Unix(1e9, 0)}
+	if _, err := c.look(); err != nil || !released {
+		t.Errorf("it is let go: %v, %v", released, err)
+	}
+}
