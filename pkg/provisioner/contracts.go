@@ -134,16 +134,20 @@ func (p *Provisioner) Buckets(ctx context.Context, id cosi.ContractID, limit int
 
 // DescribeContract reads a contract, with the terms in which it is not as the
 // configuration says. NotFound if there is none of this driver's.
-func (p *Provisioner) DescribeContract(ctx context.Context, id cosi.ContractID) (contract.Contract, []string, error) {
+func (p *Provisioner) DescribeContract(ctx context.Context, id cosi.ContractID) (have contract.Contract, differing []string, err error) {
 	backend, err := p.sites.At(id)
 	if err != nil {
 		return contract.Contract{}, nil, err
 	}
-	if terms, known := p.termsOf(id); known {
-		return backend.CompareContract(ctx, site.Spec(id, terms))
-	}
-	have, err := backend.Signed(ctx, id.Contract)
-	return have, nil, err
+	err = p.sites.Ask(ctx, "backend "+id.Backend, func(ctx context.Context) error {
+		if terms, known := p.termsOf(id); known {
+			have, differing, err = backend.CompareContract(ctx, site.Spec(id, terms))
+		} else {
+			have, err = backend.Signed(ctx, id.Contract)
+		}
+		return err
+	})
+	return have, differing, err
 }
 
 // Usage reads what is used of a contract, as far as its service tells.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/config"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/contract"
@@ -149,5 +150,36 @@ func TestAnOrderThatIsSuspended(t *testing.T) {
 		if have, err := w.drivers[1].Sign(w.ctx(), teamID, terms); err == nil {
 			w.fail("a change that was lost leaves it %s", have.State)
 		}
+	})
+}
+
+// A backend that does not answer takes little of the time of those who bring contracts to
+// their orders: after a while one of them asks, and the others hear it from that one.
+func TestOrdersAtABackendThatIsAway(t *testing.T) {
+	t.Parallel()
+	in(t, memory.Chosen, false, func(w *world, p *process) {
+		w.must("create", func() error { return w.create(p, "data", nil) })
+		w.at("GetContract", always(lost))
+		asked := func() (n int) {
+			before := p.count.Load()
+			for _, err := range w.together(
+				func() error { _, _, err := p.DescribeContract(w.ctx(), teamID); return err },
+				func() error { _, err := p.Sign(w.ctx(), teamID, w.terms[team]); return err },
+			) {
+				w.kind("away", err, fault.Unavailable)
+			}
+			return int(p.count.Load() - before)
+		}
+		asked()
+		if n := asked(); n != 0 {
+			w.fail("it is asked %d times a moment later", n)
+		}
+		time.Sleep(time.Minute)
+		if n := asked(); n != 2 { // a read is tried twice
+			w.fail("it is asked %d times a minute later", n)
+		}
+		w.sched.follow(nil)
+		time.Sleep(time.Minute)
+		w.must("sign", func() error { _, err := p.Sign(w.ctx(), teamID, w.terms[team]); return err })
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -291,7 +292,7 @@ func (s *scheduler) step(ctx context.Context, p *process, name string, do func()
 		s.w.trace = append(s.w.trace, fmt.Sprintf("%s %s: %s", p.name, name, f))
 	}
 	s.mu.Unlock()
-	noAnswer := fault.Wrap(fault.Unavailable, io.ErrUnexpectedEOF, "no answer to %s", name)
+	noAnswer := fault.Wrap(fault.Unavailable, &url.Error{Op: "Get", URL: name, Err: io.ErrUnexpectedEOF}, "no answer to %s", name)
 	switch f {
 	case carried:
 		return do()

@@ -36,23 +36,39 @@ type silent struct {
 // Look lets do ask at an address, in a short time. At one that cannot be reached
 // it is Unavailable at once.
 func (s *Sites) Look(ctx context.Context, address string, do func(context.Context) error) error {
+	return s.Ask(ctx, address, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+		defer cancel()
+		return do(ctx)
+	})
+}
+
+// Ask is Look for a caller that waits for a slow answer.
+func (s *Sites) Ask(ctx context.Context, address string, do func(context.Context) error) error {
 	if s.quiet.silent(address) {
 		return fault.New(fault.Unavailable, "%s could not be reached a moment ago; the call is retried", address)
 	}
-	looking, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	err := do(looking)
+	err := do(ctx)
 	if ctx.Err() == nil {
 		s.quiet.learn(address, err)
 	}
 	return err
 }
 
+// silent reports whether an address is left alone now. After its silence one caller
+// asks, and the others go by what that one learns.
 func (q *quiet) silent(address string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	one := q.addresses[address]
-	return one != nil && time.Now().Before(one.until)
+	one, now := q.addresses[address], time.Now()
+	if one == nil || one.until.IsZero() {
+		return false
+	}
+	is := now.Before(one.until)
+	if !is {
+		one.until = now.Add(silence)
+	}
+	return is
 }
 
 func (q *quiet) learn(address string, err error) {

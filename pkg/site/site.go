@@ -462,7 +462,12 @@ func (s *Sites) Sign(ctx context.Context, id cosi.ContractID, terms config.Terms
 	if err != nil {
 		return contract.Contract{}, err
 	}
-	have, differing, err := backend.CompareContract(ctx, Spec(id, terms))
+	var have contract.Contract
+	var differing []string
+	err = s.Ask(ctx, "backend "+id.Backend, func(ctx context.Context) error {
+		have, differing, err = backend.CompareContract(ctx, Spec(id, terms))
+		return err
+	})
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return have, err
 	}
