@@ -216,20 +216,22 @@ func (k kindOfClass) there(key string) map[string]*objects.Class {
 }
 
 // bring makes the classes of a kind as they should be. What COSI keeps immutable is
-// deleted and re-created: COSI has copied what buckets need of it.
+// deleted and re-created: COSI has copied what buckets need of it. One that is not as it
+// was applied is applied again: a class that someone has changed is put right, and one
+// that the API server keeps otherwise makes no loop.
 func (o *cosiObjects) bring(ctx context.Context, kind int, key string, should map[string]objects.Class) error {
 	k := o.kinds[kind]
 	is := k.there(key)
 	for _, name := range slices.Sorted(maps.Keys(is)) {
 		class, ok := should[name]
-		if ok && class.Says().Within(is[name].Says()) && class.Annotations[templateMark] == is[name].Annotations[templateMark] &&
-			class.Labels[namespaceLabel] == is[name].Labels[namespaceLabel] {
-			continue
+		if ok = ok && class.Annotations[templateMark] == is[name].Annotations[templateMark]; !ok {
+			if err := o.remove(ctx, kind, is[name]); err != nil {
+				return err
+			}
 		}
-		if err := o.remove(ctx, kind, is[name]); err != nil {
-			return err
+		if !ok || !class.Says().Within(is[name].Says()) || class.Labels[namespaceLabel] != is[name].Labels[namespaceLabel] {
+			delete(is, name)
 		}
-		delete(is, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(should)) {
 		if is[name] != nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -440,5 +441,41 @@ func TestTheEndOfAContractWithoutCOSI(t *testing.T) {
 	c.obj.DeletionTimestamp = &metav1.Time{Time: time.Unix(1e9, 0)}
 	if _, err := c.look(); err != nil || !released {
 		t.Errorf("it is let go: %v, %v", released, err)
+	}
+}
+
+// A class that the API server keeps otherwise than it was applied, by a webhook or an older
+// type, is applied again and not deleted: that would have no end.
+func TestAClassThatIsKeptOtherwise(t *testing.T) {
+	t.Parallel()
+	c := newTenant(t, &signing{state: contract.StateActive})
+	class := offered()
+	class.Spec.BucketClasses = []v1alpha1.BucketClassTemplate{{Name: "standard", DeletionPolicy: "Delete"}}
+	c.offer(class)
+	var calls []string
+	var made objects.BucketClass
+	c.answer = func(r *http.Request) int {
+		if strings.Contains(r.URL.Path, "/classes") {
+			calls = append(calls, r.Method)
+			if r.Method == http.MethodPatch {
+				if err := json.NewDecoder(r.Body).Decode(&made); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		return 0
+	}
+	if _, err := c.look(); err != nil || len(calls) != 1 {
+		t.Fatalf("the calls are %v, %v", calls, err)
+	}
+	made.DeletionPolicy = "Retain"
+	c.put(c.made.version.kinds[bucketClasses].informer, made.DeepCopyObject())
+	if _, err := c.look(); err != nil || !slices.Equal(calls, []string{http.MethodPatch, http.MethodPatch}) {
+		t.Errorf("the calls are %v, %v", calls, err)
+	}
+	class.Spec.BucketClasses[0].Parameters = map[string]string{"versioning": "Enabled"}
+	c.offer(class)
+	if _, err := c.look(); err != nil || !slices.Equal(calls[2:], []string{http.MethodDelete, http.MethodPatch}) {
+		t.Errorf("the calls are %v, %v", calls, err)
 	}
 }
