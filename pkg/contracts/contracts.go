@@ -104,13 +104,14 @@ type work struct{ contract, class string }
 
 // How long things take.
 const (
-	lookAgain = 10 * time.Minute // after a contract was found as it should be
-	waitAgain = 5 * time.Second  // for what is under way
-	idleAgain = 5 * time.Second  // for the right to change things: after a rollout an order waits so long
-	firstWait = 50 * time.Millisecond
-	lastWait  = time.Minute
-	syncWait  = 10 * time.Second
-	workers   = 8
+	lookAgain      = 10 * time.Minute // after a contract was found as it should be
+	waitAgain      = 5 * time.Second  // for what is under way
+	idleAgain      = 5 * time.Second  // for the right to change things: after a rollout an order waits so long
+	firstWait      = 50 * time.Millisecond
+	lastWait       = time.Minute
+	syncWait       = 10 * time.Second
+	serviceTimeout = time.Minute // for one contract there
+	workers        = 8
 )
 
 // New returns Contracts; no call is made.
@@ -251,6 +252,7 @@ func (c *Contracts) All() []config.Contract {
 func (c *Contracts) Again() {
 	c.mu.Lock()
 	clear(c.signed) // another process may have changed them since
+	clear(c.looked)
 	c.mu.Unlock()
 	for _, key := range c.contracts.GetStore().ListKeys() {
 		c.contractChanged(key)

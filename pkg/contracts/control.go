@@ -178,6 +178,8 @@ func (k *control) contract(ctx context.Context, obj *v1alpha1.Contract) (again t
 // process did so. Otherwise it only looks: what someone has changed by hand at the
 // service is told, and repaired if the class's drift says so.
 func (k *control) sign(ctx context.Context, obj *v1alpha1.Contract, status *v1alpha1.ContractStatus, o order) (again time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
+	defer cancel()
 	key := keyOf(obj)
 	k.mu.Lock()
 	before, known := k.signed[key]
@@ -364,6 +366,8 @@ func (k *control) empty(ctx context.Context, obj *v1alpha1.Contract, status *v1a
 	if obj.Spec.ReclaimPolicy != v1alpha1.Delete {
 		return "", "", nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
+	defer cancel()
 	if err := k.provisioner.Cancel(ctx, o.id); err != nil {
 		return "NotCancelled", err.Error(), err
 	}

@@ -357,7 +357,28 @@ func TestTermsAreBroughtAfterAnotherProcess(t *testing.T) {
 	if len(p.signed) != 1 || p.described != 1 {
 		t.Fatalf("signed %d times, looked at %d times", len(p.signed), p.described)
 	}
+	c.put(c.contracts, c.obj.DeepCopy())
+	c.looked["blue/media"] = true
+	inSync := func() bool {
+		var said v1alpha1.ContractClass
+		c.answer = func(r *http.Request) int {
+			if strings.HasSuffix(r.URL.Path, "/contractclasses/standard/status") {
+				if err := json.NewDecoder(r.Body).Decode(&said); err != nil {
+					t.Error(err)
+				}
+			}
+			return 0
+		}
+		_, err := c.class(t.Context(), "standard")
+		return err == nil && said.Status.Contracts == 1 && said.Status.InSync == 1
+	}
+	if !inSync() {
+		t.Error("the class does not tell of it")
+	}
 	c.Again()
+	if again, err := c.class(t.Context(), "standard"); err != nil || again != waitAgain {
+		t.Errorf("the class tells what is not known now: again in %s, %v", again, err)
+	}
 	if _, err := c.look(); err != nil || len(p.signed) != 2 {
 		t.Errorf("signed %d times, %v", len(p.signed), err)
 	}
@@ -478,4 +499,38 @@ func TestAClassThatIsKeptOtherwise(t *testing.T) {
 	if _, err := c.look(); err != nil || !slices.Equal(calls[2:], []string{http.MethodDelete, http.MethodPatch}) {
 		t.Errorf("the calls are %v, %v", calls, err)
 	}
+}
+
+// A contract whose service never ends a call takes a worker for a while only.
+func TestAnOrderEnds(t *testing.T) {
+	t.Parallel()
+	for _, deleted := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t)
+			c.withClasses(t)
+			obj := get[*v1alpha1.Contract](c.contracts, c.orderIn("blue", 0)).DeepCopy()
+			if obj.Finalizers = []string{finalizer}; deleted {
+				obj.DeletionTimestamp, obj.Spec.ReclaimPolicy = &metav1.Time{Time: time.Unix(1e9, 0)}, v1alpha1.Delete
+			}
+			k := &control{Contracts: c.Contracts, provisioner: &endless{}, writer: alone{}}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			if _, err := k.contract(ctx, obj); err == nil || ctx.Err() != nil {
+				t.Errorf("it ends with %v, and %v", err, ctx.Err())
+			}
+		})
+	}
+}
+
+// endless is a provisioner whose service takes all the time that it gets.
+type endless struct{ signing }
+
+func (*endless) Sign(ctx context.Context, _ cosi.ContractID, _ config.Terms) (contract.Contract, error) {
+	<-ctx.Done()
+	return contract.Contract{}, ctx.Err()
+}
+
+func (*endless) Cancel(ctx context.Context, _ cosi.ContractID) error {
+	<-ctx.Done()
+	return ctx.Err()
 }
