@@ -384,8 +384,8 @@ func (k *control) hold(ctx context.Context, obj metav1.Object, on bool) error {
 		finalizers = append(finalizers, finalizer)
 	}
 	err := k.apply(ctx, obj, "", map[string]any{"finalizers": finalizers}, nil)
-	if !on && gone(err) {
-		return nil
+	if !on {
+		err = fault.IgnoreNotFound(err)
 	}
 	return err
 }
@@ -402,7 +402,8 @@ func (k *control) kindOf(obj metav1.Object) (string, *kube.Client) {
 }
 
 // apply says a part of an object: of its metadata, or the status. The uid keeps it from
-// making one that is gone.
+// making one that is gone: what is Mismatch then, as it is in the case of a conflict, is
+// tried again, and by then the object is seen as it is.
 func (k *control) apply(ctx context.Context, obj metav1.Object, subresource string, metadata map[string]any, status any) error {
 	kind, client := k.kindOf(obj)
 	all := map[string]any{"name": obj.GetName(), "uid": obj.GetUID()}
@@ -416,10 +417,6 @@ func (k *control) apply(ctx context.Context, obj metav1.Object, subresource stri
 	}
 	return fault.In(client.Apply(ctx, obj.GetNamespace(), obj.GetName(), subresource, body), "%s %s", kind, obj.GetName())
 }
-
-// gone reports that what was to be changed is no longer there, or that another one
-// has its name, which is looked at for itself.
-func gone(err error) bool { return fault.Is(err, fault.NotFound) || fault.Is(err, fault.Mismatch) }
 
 func set(obj metav1.Object, conditions *[]metav1.Condition, what string, is metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(conditions, metav1.Condition{Type: what, Status: is, Reason: reason, Message: clip(message, 1024), ObservedGeneration: obj.GetGeneration()})
@@ -444,11 +441,8 @@ func (k *control) tell(ctx context.Context, obj *v1alpha1.Contract, status *v1al
 // for another reason.
 func (k *control) told(ctx context.Context, obj metav1.Object, status any, had, has []metav1.Condition) error {
 	err := k.apply(ctx, obj, "status", nil, status)
-	if gone(err) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return fault.IgnoreNotFound(err)
 	}
 	before, now := meta.FindStatusCondition(had, v1alpha1.Ready), meta.FindStatusCondition(has, v1alpha1.Ready)
 	if now != nil && (before == nil || before.Status != now.Status || before.Reason != now.Reason) {
@@ -519,8 +513,5 @@ func (k *control) class(ctx context.Context, name string) (again time.Duration, 
 	if held := status.Contracts > 0; err == nil && (held || obj.DeletionTimestamp != nil) && (!held || obj.DeletionTimestamp == nil) {
 		err = k.hold(ctx, obj, held)
 	}
-	if gone(err) {
-		err = nil
-	}
-	return lookAgain, err // a Contract may have been re-created of another class
+	return lookAgain, fault.IgnoreNotFound(err) // a Contract may have been re-created of another class
 }

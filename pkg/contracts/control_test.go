@@ -142,7 +142,7 @@ func (c *tenant) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if code > 0 {
 		w.WriteHeader(code)
 	}
-	reasons := map[int]metav1.StatusReason{http.StatusNotFound: metav1.StatusReasonNotFound, http.StatusForbidden: metav1.StatusReasonForbidden}
+	reasons := map[int]metav1.StatusReason{http.StatusNotFound: metav1.StatusReasonNotFound, http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusConflict: metav1.StatusReasonConflict}
 	_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Reason: reasons[code], Code: int32(code)})
 }
 
@@ -185,7 +185,7 @@ func TestChangesOfASuspendedContract(t *testing.T) {
 	c.is(v1alpha1.Ready, metav1.ConditionFalse, "Suspended")
 	for _, err := range []error{fault.New(fault.Unavailable, "it is away"), fault.New(fault.FailedPrecondition, "too few")} {
 		c.obj.Generation++
-		c.obj.Spec.Quota.MaxBuckets = number(int64(c.obj.Generation))
+		c.obj.Spec.Quota.MaxBuckets = number(c.obj.Generation)
 		p.err = err
 		if _, err := c.look(); err == nil {
 			t.Error("it is not tried again")
@@ -395,7 +395,7 @@ func TestAClassLosesAContract(t *testing.T) {
 		if _, err := k.do(t.Context(), work{contract: "blue/media"}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(waitAgain)
+		<-time.After(waitAgain)
 		if c.queue.Len() != 1 {
 			t.Error("the class is not looked at")
 		}
@@ -533,4 +533,24 @@ func (*endless) Sign(ctx context.Context, _ cosi.ContractID, _ config.Terms) (co
 func (*endless) Cancel(ctx context.Context, _ cosi.ContractID) error {
 	<-ctx.Done()
 	return ctx.Err()
+}
+
+// A conflict is no sign that an object is gone: what could not be written is tried again.
+func TestConflicts(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/contracts/media/status", "/contracts/media"} {
+		c := newTenant(t, &signing{state: contract.StateActive})
+		c.answer = func(r *http.Request) int {
+			if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, path) {
+				return http.StatusConflict
+			}
+			return 0
+		}
+		if !strings.HasSuffix(path, "/status") {
+			c.obj.DeletionTimestamp = &metav1.Time{Time: time.Unix(1e9, 0)}
+		}
+		if _, err := c.look(); !fault.Is(err, fault.Mismatch) {
+			t.Errorf("after a conflict at %s: %v", path, err)
+		}
+	}
 }

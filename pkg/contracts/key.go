@@ -86,7 +86,7 @@ func (k *control) takeKey(ctx context.Context, obj *v1alpha1.Contract, status *v
 		options := &metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: "v1"}, Preconditions: &metav1.Preconditions{UID: &have.UID}}
 		err = k.clients.secrets.Do(ctx, "delete", nil, func(r *rest.Request) *rest.Request { return r.Namespace(obj.Namespace).Name(name).Body(options) })
 	}
-	if err != nil && !gone(err) {
+	if err = fault.IgnoreNotFound(err); err != nil {
 		return err
 	}
 	status.KeySecretName = ""
