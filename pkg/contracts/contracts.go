@@ -247,13 +247,18 @@ func (c *Contracts) All() []config.Contract {
 	return out
 }
 
-// Again looks at everything again: this process has become the one that changes
-// things, or the configuration lists other contracts.
-func (c *Contracts) Again() {
+// TakenOver looks at everything again, and forgets what was true before this process
+// became the one that changes things: another may have changed them since.
+func (c *Contracts) TakenOver() {
 	c.mu.Lock()
-	clear(c.signed) // another process may have changed them since
+	clear(c.signed)
 	clear(c.looked)
 	c.mu.Unlock()
+	c.Again()
+}
+
+// Again looks at everything again: the configuration lists other contracts.
+func (c *Contracts) Again() {
 	for _, key := range c.contracts.GetStore().ListKeys() {
 		c.contractChanged(key)
 	}

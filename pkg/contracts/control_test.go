@@ -375,7 +375,7 @@ func TestTermsAreBroughtAfterAnotherProcess(t *testing.T) {
 	if !inSync() {
 		t.Error("the class does not tell of it")
 	}
-	c.Again()
+	c.TakenOver()
 	if again, err := c.class(t.Context(), "standard"); err != nil || again != waitAgain {
 		t.Errorf("the class tells what is not known now: again in %s, %v", again, err)
 	}

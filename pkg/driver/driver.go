@@ -289,7 +289,7 @@ func open(ctx context.Context, c *config.Config, current *live, m *metrics.Metri
 			in.deliverer.All()
 		}
 		if current.ordered != nil {
-			current.ordered.Again()
+			current.ordered.TakenOver()
 		}
 		taken()
 	})
