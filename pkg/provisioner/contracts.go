@@ -139,7 +139,7 @@ func (p *Provisioner) DescribeContract(ctx context.Context, id cosi.ContractID) 
 	if err != nil {
 		return contract.Contract{}, nil, err
 	}
-	err = p.sites.Ask(ctx, "backend "+id.Backend, func(ctx context.Context) error {
+	err = p.sites.Ask(ctx, "the contracts of backend "+id.Backend, func(ctx context.Context) error {
 		if terms, known := p.termsOf(id); known {
 			have, differing, err = backend.CompareContract(ctx, site.Spec(id, terms))
 		} else {

@@ -464,7 +464,7 @@ func (s *Sites) Sign(ctx context.Context, id cosi.ContractID, terms config.Terms
 	}
 	var have contract.Contract
 	var differing []string
-	err = s.Ask(ctx, "backend "+id.Backend, func(ctx context.Context) error {
+	err = s.Ask(ctx, "the contracts of backend "+id.Backend, func(ctx context.Context) error {
 		have, differing, err = backend.CompareContract(ctx, Spec(id, terms))
 		return err
 	})
