@@ -9,12 +9,13 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
 )
 
 // Between two attempts for an access, and how many there are until its turn in the course
-// of drift's interval: enough for a sidecar and an API server that are slow, or for a
-// person to read an Event.
+// of drift's interval: enough for a sidecar that is slow, or for a person to read an Event.
+// What fails because the API server or a service is away is tried until that is over.
 const (
 	firstWait = time.Second
 	lastWait  = 2 * time.Minute
@@ -63,11 +64,11 @@ func (s *Secrets) serve(ctx context.Context, p Tender, timeout time.Duration) bo
 	}
 	defer s.queue.Done(id)
 	err := s.tend(ctx, p, id, timeout)
-	if err == nil || s.queue.NumRequeues(id) >= attempts {
+	if err == nil || !fault.Passing(err) && s.queue.NumRequeues(id) >= attempts {
 		s.queue.Forget(id)
 		return true
 	}
-	klog.FromContext(ctx).V(2).Info("The Secrets of an access are written later", "account", id, "reason", err)
+	klog.FromContext(ctx).V(2).Info("What is due of an access is done later", "account", id, "reason", err)
 	s.queue.AddRateLimited(id)
 	return true
 }

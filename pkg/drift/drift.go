@@ -72,6 +72,9 @@ type Config struct {
 	Timeout time.Duration
 	// Recorder hears of it.
 	Recorder Recorder
+	// Again, which may be nil, hears of a record for which what is due could not be done
+	// because something is away. Without it, that waits for the next turn.
+	Again func(key journal.Key)
 }
 
 const (
@@ -203,9 +206,9 @@ func (r *runner) look(ctx context.Context, key journal.Key) {
 		}
 		log.Info("Changed behind the driver's back", values...)
 	}
-	switch fault.KindOf(err) {
-	case "":
-	case fault.Unavailable, fault.RateLimited, fault.Pending, fault.Canceled: // an outage is not told for each thing
+	switch {
+	case err == nil:
+	case fault.Passing(err): // an outage is not told for each thing
 		log.V(2).Info("Drift check failed", "reason", err)
 	default:
 		log.Info("Drift check failed", "reason", err)
@@ -218,6 +221,9 @@ func (r *runner) tend(ctx context.Context, key journal.Key) {
 	defer cancel()
 	if err := r.Inspector.Tend(ctx, key); err != nil {
 		klog.FromContext(ctx).V(2).Info("What is due could not be done; it is tried again", string(key.Kind), key.ID, "reason", err)
+		if fault.Passing(err) && r.Again != nil {
+			r.Again(key)
+		}
 	}
 }
 

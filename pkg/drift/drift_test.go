@@ -34,6 +34,7 @@ type inspector struct {
 	calls int64 // of each look
 	uses  []contract.BucketUse
 	look  func(ctx context.Context) error
+	due   map[string]error // of a record, why what is due cannot be done
 
 	mu     sync.Mutex
 	looked map[string][]time.Time
@@ -68,7 +69,7 @@ func (i *inspector) MeasureContract(context.Context, cosi.ContractID) ([]contrac
 	return i.uses, i.uses != nil, nil
 }
 
-func (i *inspector) Tend(context.Context, journal.Key) error { return nil }
+func (i *inspector) Tend(_ context.Context, key journal.Key) error { return i.due[key.ID] }
 
 // world is a journal with buckets, and settings that can change.
 type world struct {
@@ -225,6 +226,18 @@ func TestStop(t *testing.T) {
 			t.Error("nothing was looked at")
 		}
 	})
+}
+
+// What could not be done because something is away does not wait for its next turn.
+func TestAgain(t *testing.T) {
+	w := newWorld(t, 3, config.Drift{Mode: config.DriftOff, Interval: time.Hour, CallsPerSecond: 100})
+	w.due = map[string]error{bucketID(1).String(): fault.New(fault.Unavailable, "away"), bucketID(2).String(): fault.New(fault.Conflict, "not ours")}
+	var again []string
+	w.Again = func(key journal.Key) { again = append(again, key.ID) }
+	synctest.Test(t, func(t *testing.T) { w.run(t, time.Hour-time.Second) })
+	if !slices.Equal(again, []string{bucketID(1).String()}) {
+		t.Errorf("again are %v", again)
+	}
 }
 
 // What buckets hold is asked once for each contract and interval, whatever the mode.

@@ -197,16 +197,6 @@ func join(faults ...error) error {
 	return fault.Wrap(fault.KindOf(faults[0]), faults[0], "%s", strings.Join(texts, "; "))
 }
 
-// passing reports whether a fault says nothing of the thing that was asked for:
-// it is away for now.
-func passing(err error) bool {
-	switch fault.KindOf(err) {
-	case fault.Unavailable, fault.RateLimited, fault.Pending, fault.Canceled:
-		return true
-	}
-	return false
-}
-
 // parseBucket reads a bucket's id. An id that names no backend of the driver's is
 // another driver's.
 func (p *Provisioner) parseBucket(s string) (cosi.BucketID, site.Backend, error) {

@@ -75,7 +75,7 @@ func (p *Provisioner) renew(ctx context.Context, slot *keys.Slot, record *journa
 	if err == nil {
 		reason, err = KeyNotRenewed, p.renewed(ctx, slot, record)
 	}
-	if p.told != nil && err != nil && !passing(err) && !fault.Is(err, fault.FailedPrecondition) {
+	if p.told != nil && err != nil && !fault.Passing(err) && !fault.Is(err, fault.FailedPrecondition) {
 		p.told(reason, record.ID, bucketIDOf(record.ID, record.Effective.Buckets[0]), err)
 	}
 	return err

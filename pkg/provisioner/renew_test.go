@@ -64,7 +64,7 @@ func (a appLine) Deliver(ctx context.Context, d Delivery) (written bool, err err
 	for _, name := range names {
 		wrote, one := a.put(ctx, name, d)
 		written = written || wrote
-		if err == nil || passing(one) {
+		if err == nil || fault.Passing(one) {
 			err = one
 		}
 	}
