@@ -28,7 +28,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
@@ -65,8 +64,11 @@ type Config struct {
 type Secrets struct {
 	Config
 	secrets *kube.Client
-	queue   workqueue.TypedRateLimitingInterface[cosi.AccountID] // the zero id is all of them
-	remote  *remote                                              // nil if this process writes them
+	remote  *remote // nil if this process writes them
+
+	queueing sync.Mutex
+	queues   map[string]queue // by backend; the zero id is all accesses
+	work     func(queue)      // has what a queue holds done; nil unless Run runs
 
 	mu       sync.Mutex // also held while BucketAccesses are listed
 	accesses *kube.Client
@@ -78,12 +80,12 @@ type Secrets struct {
 // New returns the Secrets of accesses; no call is made.
 func New(c Config) (*Secrets, error) {
 	if c.Socket != "" {
-		return &Secrets{Config: c, remote: newRemote(c.Socket), queue: newQueue()}, nil
+		return &Secrets{Config: c, remote: newRemote(c.Socket), queues: map[string]queue{}}, nil
 	}
 	secrets, err := kube.NewClient(c.At, "", kube.Resource{
 		Version: corev1.SchemeGroupVersion, Name: "secrets", Kind: "Secret", Verbs: "get, create, update and delete", Types: []runtime.Object{&corev1.Secret{}},
 	}, c.Called)
-	return &Secrets{Config: c, secrets: secrets, queue: newQueue()}, err
+	return &Secrets{Config: c, secrets: secrets, queues: map[string]queue{}}, err
 }
 
 // Deliver implements provisioner.Deliverer.

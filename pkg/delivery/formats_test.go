@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -413,5 +414,44 @@ func TestSoon(t *testing.T) {
 		if want := map[string]int{"": 3, "main.team.left": 3, "main.team.granted": 3, "main.team.never": 16}; !maps.Equal(p.tries, want) {
 			t.Errorf("tries are %v, want %v", p.tries, want)
 		}
+	})
+}
+
+// hanging waits for the backend dead until it is told to stop.
+type hanging struct{ done chan string }
+
+func (h hanging) Tend(ctx context.Context, key journal.Key) error {
+	if strings.HasPrefix(key.ID, "dead.") {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	h.done <- key.ID
+	return nil
+}
+
+func (hanging) Unformatted(context.Context) ([]cosi.AccountID, error) { return nil, nil }
+
+// A storage service that does not answer holds up no access at another.
+func TestSoonAtEachBackend(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, err := delivery.New(delivery.Config{At: &rest.Config{}, Called: func(string, error) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		p, ended := hanging{make(chan string, 1)}, make(chan struct{})
+		for n := range 20 {
+			s.Soon(cosi.AccountID{ContractID: cosi.ContractID{Backend: "dead", Contract: "team"}, Account: fmt.Sprint("ba-", n)})
+		}
+		go func() { s.Run(ctx, p, time.Minute); close(ended) }()
+		synctest.Wait()
+		s.Soon(first("old").Access)
+		synctest.Wait()
+		if len(p.done) != 1 {
+			t.Error("an access at a backend that answers waits for one that does not")
+		}
+		cancel()
+		<-ended
 	})
 }
