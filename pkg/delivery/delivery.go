@@ -195,7 +195,11 @@ func (s *Secrets) lookUp(ctx context.Context, id types.UID, gone bool) (types.Na
 		if !gone && time.Since(s.listed) < again {
 			return name, nil, "", fault.New(fault.RateLimited, "BucketAccesses are listed every %s at most", again)
 		}
-		if err := s.list(ctx); err != nil {
+		err := s.list(ctx)
+		if fault.Is(err, fault.NotFound) { // COSI's objects are not served for now, which says nothing of this one
+			err = fault.As(fault.Unavailable, err)
+		}
+		if err != nil {
 			return name, nil, "", err
 		}
 		name, known = s.names[id]
@@ -275,7 +279,7 @@ func (s *Secrets) put(ctx context.Context, access *objects.BucketAccess, version
 			return s.create(ctx, access, version, t, d)
 		}
 		if err != nil {
-			return false, err
+			return false, fault.In(err, "Secret %s", name)
 		}
 		held, whole := t.form.read(have, d.Key)
 		switch {
@@ -283,10 +287,12 @@ func (s *Secrets) put(ctx context.Context, access *objects.BucketAccess, version
 			return false, fault.New(fault.Conflict, "Secret %s was not written for this BucketAccess; delete it, or give it another name", name)
 		case have.DeletionTimestamp != nil:
 			return false, fault.New(fault.Conflict, "Secret %s is being deleted, but its BucketAccess is not; remove the Secret's finalizers, and drift repair re-creates it", name)
+		case !whole && !d.Repair && (d.Replaces == "" || held != d.Replaces):
+			return false, fault.New(fault.Mismatch, "Secret %s holds another key than the driver gave it; restore that, or let drift repair it", name)
+		case have.Immutable != nil && *have.Immutable && (!whole || held == d.Replaces): // before a rotation too, which could not be delivered
+			return false, fault.New(fault.InvalidArgument, "Secret %s is immutable, so it cannot take another key; delete it, and drift repair re-creates it", name)
 		case whole:
 			return false, nil
-		case !d.Repair && (d.Replaces == "" || held != d.Replaces):
-			return false, fault.New(fault.Mismatch, "Secret %s holds another key than the driver gave it; restore that, or let drift repair it", name)
 		}
 		now := have.DeepCopy()
 		if err := t.form.write(now, access, t.bucket, d.Key); err != nil {
@@ -297,10 +303,10 @@ func (s *Secrets) put(ctx context.Context, access *objects.BucketAccess, version
 			continue
 		}
 		if fault.Is(err, fault.Mismatch) {
-			return false, fault.As(fault.Unavailable, err)
+			err = fault.As(fault.Unavailable, err)
 		}
 		if err != nil {
-			return false, err
+			return false, fault.In(err, "Secret %s", name)
 		}
 		audit(ctx, "Secret updated", d.Access, name, d.Key.AccessKeyID)
 		return true, nil
@@ -326,7 +332,7 @@ func (s *Secrets) create(ctx context.Context, access *objects.BucketAccess, vers
 		if fault.Is(err, fault.Mismatch) {
 			err = fault.As(fault.Unavailable, err)
 		}
-		return false, err
+		return false, fault.In(err, "Secret %s", name)
 	}
 	event := "Secret re-created"
 	if d.First {

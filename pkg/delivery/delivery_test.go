@@ -69,6 +69,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case 403:
 			status(403, metav1.StatusReasonForbidden)
 			return
+		case 404:
+			status(404, metav1.StatusReasonNotFound)
+			return
 		case 500:
 			status(500, metav1.StatusReasonInternalError)
 			return
@@ -132,6 +135,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		case verb == "put" && in.ResourceVersion != have.ResourceVersion:
 			status(409, metav1.StatusReasonConflict)
+			return
+		case verb == "put" && have.Immutable != nil && *have.Immutable:
+			status(422, metav1.StatusReasonInvalid)
 			return
 		case options.Preconditions != nil && *options.Preconditions.UID != have.UID:
 			status(409, metav1.StatusReasonConflict)
@@ -258,7 +264,8 @@ var versions = []string{"v1alpha1", "v1alpha2"}
 
 func TestDeliver(t *testing.T) {
 	t.Parallel()
-	now := metav1.Now()
+	now, yes := metav1.Now(), true
+	immutable := func(_ *api, s *corev1.Secret) { s.Immutable = &yes }
 	for _, version := range versions {
 		for _, c := range []struct {
 			name     string
@@ -267,6 +274,7 @@ func TestDeliver(t *testing.T) {
 			want     fault.Kind
 			held     string
 			replaced bool
+			unnamed  bool // the error is about all of them
 		}{
 			{name: "the key is there", d: request("old", "", false), held: "old"},
 			{name: "a look at another key", d: request("next", "", false), want: fault.Mismatch, held: "old"},
@@ -284,8 +292,17 @@ func TestDeliver(t *testing.T) {
 			{name: "access being deleted", change: func(a *api, _ *corev1.Secret) {
 				a.accesses[2]["metadata"].(map[string]any)["deletionTimestamp"] = now
 			}, d: request("next", "", true), want: fault.FailedPrecondition, held: "old"},
-			{name: "no access", change: func(a *api, _ *corev1.Secret) { a.accesses = a.accesses[:2] }, d: request("next", "", true), want: fault.FailedPrecondition, held: "old"},
+			{name: "no access", change: func(a *api, _ *corev1.Secret) { a.accesses = a.accesses[:2] }, d: request("next", "", true), want: fault.FailedPrecondition, held: "old", unnamed: true},
 			{name: "another driver's access", change: func(a *api, _ *corev1.Secret) { a.accesses[2]["status"].(map[string]any)["accountID"] = "x" }, d: request("next", "old", true), want: fault.Conflict, held: "old"},
+			{name: "immutable, with the key", change: immutable, d: request("old", "", false), held: "old"},
+			{name: "immutable, with the key after a rotation", change: immutable, d: request("old", "older", false), held: "old"},
+			{name: "immutable, before a rotation", change: immutable, d: request("old", "old", false), want: fault.InvalidArgument, held: "old"},
+			{name: "immutable, with the key that is replaced", change: immutable, d: request("next", "old", false), want: fault.InvalidArgument, held: "old"},
+			{name: "immutable, a look at another key", change: immutable, d: request("next", "", false), want: fault.Mismatch, held: "old"},
+			{name: "immutable, whatever is there", change: immutable, d: request("next", "", true), want: fault.InvalidArgument, held: "old"},
+			{name: "COSI is not served for now", change: func(a *api, _ *corev1.Secret) {
+				a.refuse = func(_, resource string) int { return map[bool]int{true: 404}[resource == "bucketaccesses"] }
+			}, d: request("next", "old", false), want: fault.Unavailable, held: "old", unnamed: true},
 			{name: "no right", change: func(a *api, _ *corev1.Secret) {
 				a.refuse = func(_, resource string) int { return map[bool]int{true: 403}[resource == "secrets"] }
 			}, d: request("next", "old", false), want: fault.PermissionDenied, held: "old"},
@@ -309,6 +326,9 @@ func TestDeliver(t *testing.T) {
 				}
 				if fault.KindOf(err) != c.want || written != c.replaced || a.held() != held {
 					t.Errorf("%s, by %s, %s: written %v, %v; the Secret has %q, want %q", version, by, c.name, written, err, a.held(), held)
+				}
+				if err != nil && !c.unnamed && !strings.Contains(err.Error(), "blue/web") {
+					t.Errorf("%s, by %s, %s: %v does not say of which Secret or BucketAccess", version, by, c.name, err)
 				}
 				if told := strings.Contains(log.String(), "secret=\"blue/web\""); told != c.replaced || strings.Contains(log.String(), "secret of") {
 					t.Errorf("%s, by %s, %s: the log has %s", version, by, c.name, log)
