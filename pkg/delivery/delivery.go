@@ -53,7 +53,7 @@ type Config struct {
 	Namespaces []string
 	// CA returns the CAs of a backend's endpoints as PEM, nil if they are the system's.
 	CA func(backend string) ([]byte, error)
-	// Called is told of every call at the API server.
+	// Called is told of every call at the API server or, with a Socket, of each "deliver".
 	Called func(call string, err error)
 	// Socket, in place of API server and namespaces, is where another process writes them;
 	// see [Serve].
@@ -80,7 +80,7 @@ type Secrets struct {
 // New returns the Secrets of accesses; no call is made.
 func New(c Config) (*Secrets, error) {
 	if c.Socket != "" {
-		return &Secrets{Config: c, remote: newRemote(c.Socket), queues: map[string]queue{}}, nil
+		return &Secrets{Config: c, remote: newRemote(c.Socket, c.Called), queues: map[string]queue{}}, nil
 	}
 	secrets, err := kube.NewClient(c.At, "", kube.Resource{
 		Version: corev1.SchemeGroupVersion, Name: "secrets", Kind: "Secret", Verbs: "get, create, update and delete", Types: []runtime.Object{&corev1.Secret{}},

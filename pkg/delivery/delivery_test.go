@@ -360,7 +360,7 @@ func served(ctx context.Context, t *testing.T, writes *delivery.Secrets) *delive
 			t.Error(err)
 		}
 	})
-	s, err := delivery.New(delivery.Config{Socket: socket, CA: func(string) ([]byte, error) { return pem.EncodeToMemory(certificate), nil }})
+	s, err := delivery.New(delivery.Config{Socket: socket, Called: func(string, error) {}, CA: func(string) ([]byte, error) { return pem.EncodeToMemory(certificate), nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,7 +376,8 @@ func TestNobodyDelivers(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "s")
-	s, err := delivery.New(delivery.Config{Socket: socket})
+	var called []string
+	s, err := delivery.New(delivery.Config{Socket: socket, Called: func(call string, err error) { called = append(called, call+" "+string(fault.KindOf(err))) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -393,6 +394,9 @@ func TestNobodyDelivers(t *testing.T) {
 	t.Cleanup(other.Close)
 	if _, err := s.Deliver(t.Context(), request("next", "old", false)); !fault.Is(err, fault.Unavailable) || strings.Contains(err.Error(), "secret of") {
 		t.Errorf("something else listens: %v", err)
+	}
+	if want := []string{"deliver Unavailable", "deliver Unavailable"}; !slices.Equal(called, want) {
+		t.Errorf("metrics hear of %q, want %q", called, want)
 	}
 }
 
