@@ -119,7 +119,8 @@ func (p *Provisioner) TakenOver() {
 	p.graces.clear()
 }
 
-// undoTimeout bounds what is done after a call has failed or been given up.
+// undoTimeout bounds what is done after a call has failed or been given up, and what a call
+// can do without.
 const undoTimeout = 5 * time.Second
 
 // call is a use case under way.

@@ -58,7 +58,10 @@ func (p *Provisioner) RevokeAccess(ctx context.Context, accountID string, bucket
 		return fault.In(err, "access %s", id)
 	}
 	if formats := record.Effective.SecretFormat; p.deliverer != nil && len(formats) > 0 {
-		if err := p.deliverer.Withdraw(ctx, id, formats); err != nil { // its owner reference deletes it too
+		withdrawing, cancel := context.WithTimeout(ctx, undoTimeout) // the record has to go, too
+		err := p.deliverer.Withdraw(withdrawing, id, formats)
+		cancel()
+		if err != nil { // its owner reference deletes it too
 			klog.FromContext(ctx).Info("The Secrets of secretFormat were not deleted; Kubernetes deletes them with their BucketAccess", "account", id, "reason", err)
 		}
 	}
