@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"context"
+	"errors"
 	"math/bits"
 	"sync"
 	"time"
@@ -64,6 +65,9 @@ type Delivery struct {
 	First   bool
 }
 
+// errLeaving says that the access itself is gone or being deleted.
+var errLeaving = errors.New("leaving")
+
 // settle is for how much of a grace a process has to have watched it, at most. The
 // kubelet brings a Secret into a pod in less.
 const settle = 10 * time.Minute
@@ -75,7 +79,7 @@ func (p *Provisioner) renew(ctx context.Context, slot *keys.Slot, record *journa
 	if err == nil {
 		reason, err = KeyNotRenewed, p.renewed(ctx, slot, record)
 	}
-	if p.told != nil && err != nil && !fault.Passing(err) && !fault.Is(err, fault.FailedPrecondition) {
+	if p.told != nil && err != nil && !fault.Passing(err) && !errors.Is(err, errLeaving) {
 		p.told(reason, record.ID, bucketIDOf(record.ID, record.Effective.Buckets[0]), err)
 	}
 	return err
@@ -223,6 +227,9 @@ func (p *Provisioner) deliver(ctx context.Context, record *journal.Account, d De
 		d.Buckets = append(d.Buckets, p.bucketOf(bucket))
 	}
 	written, err = p.deliverer.Deliver(ctx, d)
+	if fault.Is(err, fault.FailedPrecondition) {
+		err = fault.Wrap(fault.FailedPrecondition, errLeaving, "%s", err)
+	}
 	if err == nil && len(d.Formats) > 0 {
 		record.Formatted = d.Key.AccessKeyID // the caller saves it
 	}

@@ -448,6 +448,40 @@ func TestSecretThatWasChangedBeforeDelivery(t *testing.T) {
 	}
 }
 
+// gone is a line on which the BucketAccess is being deleted.
+type gone struct{ appLine }
+
+func (gone) Deliver(context.Context, Delivery) (bool, error) {
+	return false, fault.New(fault.FailedPrecondition, "BucketAccess blue/web is being deleted")
+}
+
+// A service that refuses the next key is told of, whatever its reason: a contract that is
+// suspended is for its people to resume. Of an access on its way out nothing is told.
+func TestRefusedKeyIsTold(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		line func(appLine) Deliverer
+		want string
+	}{
+		{func(a appLine) Deliverer { return a }, "[KeyNotRenewed]"},
+		{func(a appLine) Deliverer { return gone{a} }, "[]"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRenewing(t, memory.Chosen, 1)
+			p := r.granted()
+			r.formats(p)
+			var told []string
+			p.deliverer, p.told = c.line(appLine{r.apps, p}), func(reason string, _ cosi.AccountID, _ cosi.BucketID, _ error) { told = append(told, reason) }
+			r.service.Suspend(team, true)
+			time.Sleep(every)
+			id, _ := cosi.ParseAccountID(accessID("ba-1"))
+			if err := p.Tend(r.ctx(), accountKey(id)); !fault.Is(err, fault.FailedPrecondition) || fmt.Sprint(told) != c.want {
+				r.fail("told %v, want %s: %v", told, c.want, err)
+			}
+		})
+	}
+}
+
 // hurried is a line on which BucketAccesses were listed a moment ago.
 type hurried struct{ appLine }
 
