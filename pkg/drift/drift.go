@@ -90,17 +90,28 @@ const (
 func Run(ctx context.Context, c Config) {
 	r := &runner{Config: c, limit: rate.NewLimiter(rate.Inf, 1)}
 	var last config.Drift
+	var begin time.Time
 	for ctx.Err() == nil {
-		s, now := c.Settings(), time.Now()
+		s, after := c.Settings(), journal.Place{}
 		r.limit.SetLimit(rate.Limit(s.CallsPerSecond))
-		begin, after := now.Truncate(s.Interval), journal.Place{}
-		if s != last { // what had its turn before the start has it in the next interval
-			after.At = phase(now.Sub(begin), s.Interval)
+		if s == last {
+			begin = begin.Add(time.Since(begin).Truncate(s.Interval))
+		} else { // what had its turn before the start has it in the next interval
+			var in time.Duration
+			begin, in = began(time.Now(), s.Interval)
+			after.At = phase(in, s.Interval)
 		}
 		last = s
 		r.pass(ctx, s, begin, after)
 		r.waitUntil(ctx, s, begin.Add(s.Interval))
 	}
+}
+
+// began is when the interval of now began, and how long ago. It keeps the reading of the
+// clock that cannot be set: one that is set back does not hold the turns up.
+func began(now time.Time, interval time.Duration) (begin time.Time, ago time.Duration) {
+	ago = now.Sub(now.Truncate(interval))
+	return now.Add(-ago), ago
 }
 
 type runner struct {

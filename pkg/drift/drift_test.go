@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -155,6 +156,16 @@ func TestTurns(t *testing.T) {
 			t.Errorf("%d findings", n)
 		}
 	})
+}
+
+// A clock that is set while the driver runs neither holds turns up nor brings them all at
+// once: a time that has the reading of the clock that cannot be set says so when printed.
+func TestTurnsAreByTheClockThatCannotBeSet(t *testing.T) {
+	now := time.Now()
+	begin, ago := began(now, time.Hour)
+	if !begin.Round(0).Equal(now.Truncate(time.Hour)) || now.Sub(begin) != ago || !strings.Contains(begin.String(), " m=") {
+		t.Errorf("the interval of %s began at %s, %s ago", now, begin, ago)
+	}
 }
 
 // The calls of all looks keep to the rate, though the interval is overrun; and
