@@ -36,11 +36,10 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube/objects"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 const (
-	page  = 500              // BucketAccesses of one answer
-	pages = 1000             // and answers of one list
 	again = 10 * time.Second // until the BucketAccesses are listed again
 	tries = 3                // at a Secret that others write at the same time
 )
@@ -242,27 +241,16 @@ func (s *Secrets) list(ctx context.Context) error {
 }
 
 func (s *Secrets) listIn(ctx context.Context, namespace string, names map[types.UID]types.NamespacedName) error {
-	next := ""
-	for range pages {
+	return transport.Pages(ctx, func(ctx context.Context, next string) (string, bool, error) {
 		var out objects.BucketAccessList
 		err := s.accesses.Do(ctx, "list", &out, func(r *rest.Request) *rest.Request {
-			return r.Namespace(namespace).VersionedParams(&metav1.ListOptions{Limit: page, Continue: next}, metav1.ParameterCodec)
+			return r.Namespace(namespace).VersionedParams(&metav1.ListOptions{Limit: objects.Page, Continue: next}, metav1.ParameterCodec)
 		})
-		if err != nil {
-			return err
-		}
 		for _, a := range out.Items {
 			names[a.UID] = types.NamespacedName{Namespace: a.Namespace, Name: a.Name}
 		}
-		if out.Continue == "" {
-			return nil
-		}
-		if out.Continue == next {
-			break
-		}
-		next = out.Continue
-	}
-	return fault.New(fault.Internal, "the Kubernetes API server does not come to the end of the list of BucketAccesses")
+		return out.Continue, out.Continue != "", err
+	})
 }
 
 // put makes one Secret of an access hold a key.

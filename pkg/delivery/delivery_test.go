@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +27,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/delivery"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/kube/objects"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
@@ -42,6 +44,7 @@ type api struct {
 	accesses []map[string]any
 	secrets  map[string]*corev1.Secret // by namespace and name
 	writes   int
+	limits   []string // of lists
 	refuse   func(verb, resource string) int
 	before   func(verb, resource string) // runs without the lock
 }
@@ -56,6 +59,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if limit := r.URL.Query().Get("limit"); limit != "" || r.URL.Query().Has("continue") {
+		a.limits = append(a.limits, limit)
+	}
 	w.Header().Set("Content-Type", "application/json")
 	answer := func(code int, v any) {
 		w.WriteHeader(code)
@@ -417,6 +423,33 @@ func TestNamespaces(t *testing.T) {
 		if c.want != "" && !fault.Is(err, fault.RateLimited) { // it was listed a moment ago
 			t.Errorf("%v, again: %v", c.namespaces, err)
 		}
+	}
+}
+
+// A tenant who makes each BucketAccess as long as etcd takes them takes no more memory than
+// a container has, and none for longer than the list.
+func TestLongAccesses(t *testing.T) {
+	t.Parallel()
+	const etcd, most = 3 << 19, 32 << 20
+	a := world("v1alpha2")
+	s, ctx, _ := a.open(t)
+	if _, err := s.Deliver(ctx, request("next", "old", false)); err != nil {
+		t.Fatal(err)
+	}
+	for _, limit := range a.limits {
+		if n, err := strconv.Atoi(limit); err != nil || n < 1 || n*etcd > most {
+			t.Errorf("%q are listed at a time", limit)
+		}
+	}
+	if len(a.limits) != 2 {
+		t.Errorf("lists had limits %q", a.limits)
+	}
+	var list objects.BucketAccessList
+	if err := json.Unmarshal([]byte(`{"items":[{"metadata":{"name":"web","annotations":{"a":"long"}},"spec":{"credentialsSecretName":"long"}}]}`), &list); err != nil {
+		t.Fatal(err)
+	}
+	if kept := fmt.Sprint(list); !strings.Contains(kept, "web") || strings.Contains(kept, "long") {
+		t.Errorf("of a list is kept %s", kept)
 	}
 }
 
