@@ -90,12 +90,17 @@ func (s *Secrets) serve(ctx context.Context, p Tender, q queue, timeout time.Dur
 	}
 	defer q.Done(id)
 	err := s.tend(ctx, p, id, timeout)
-	if err == nil || !fault.Passing(err) && q.NumRequeues(id) >= attempts {
+	away, failed := fault.Passing(err), q.NumRequeues(id)
+	if err == nil || !away && failed >= attempts {
 		q.Forget(id)
 		return true
 	}
 	klog.FromContext(ctx).V(2).Info("What is due of an access is done later", "account", id, "reason", err)
-	q.AddRateLimited(id)
+	if away && failed >= attempts/2 {
+		q.AddAfter(id, lastWait) // an outage leaves attempts for what comes after it
+	} else {
+		q.AddRateLimited(id)
+	}
 	return true
 }
 
