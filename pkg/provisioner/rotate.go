@@ -111,7 +111,11 @@ func (p *Provisioner) Tend(ctx context.Context, key journal.Key) error {
 			if record.Cut != "" {
 				return p.cut(ctx, slot, record)
 			}
-			return p.renew(ctx, slot, record)
+			err := p.renew(ctx, slot, record)
+			if r := record.Rotation; err == nil && r != nil && keys.Due(r) {
+				err = fault.New(fault.Pending, "its old key is revoked when this process has watched its grace, or %s of it", settle)
+			}
+			return err
 		}))
 	}
 	return nil
