@@ -103,7 +103,7 @@ func newRemote(socket string, called func(string, error)) *remote {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}
-	return &remote{socket, called, &http.Client{Transport: &http.Transport{DialContext: dial, IdleConnTimeout: 30 * time.Second}}}
+	return &remote{socket, called, &http.Client{Transport: &http.Transport{DialContext: dial, IdleConnTimeout: 30 * time.Second}, Timeout: serveWithin}}
 }
 
 func (r *remote) ask(ctx context.Context, a asked) (written bool, err error) {
