@@ -121,21 +121,11 @@ func (s *Secrets) deliver(ctx context.Context, d provisioner.Delivery, ca []byte
 		if fault.Is(one, fault.FailedPrecondition) { // the access is on its way out
 			return written, one
 		}
-		if err == nil || unknown(one) {
+		if err == nil || provisioner.Undecided(one) { // of several Secrets it is the one that counts
 			err = one
 		}
 	}
 	return written, err
-}
-
-// unknown reports whether an error leaves open which key a Secret holds. Of several
-// Secrets it is the one that counts: the key before may still be in that Secret.
-func unknown(err error) bool {
-	switch fault.KindOf(err) {
-	case "", fault.Mismatch, fault.NotFound, fault.Conflict, fault.FailedPrecondition:
-		return false
-	}
-	return true
 }
 
 // uid is how the names of accounts end.

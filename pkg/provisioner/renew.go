@@ -50,6 +50,16 @@ type Deliverer interface {
 	Soon(access cosi.AccountID)
 }
 
+// Undecided reports whether an error of a Deliverer leaves open which key a Secret holds:
+// the key before may still be in it.
+func Undecided(err error) bool {
+	switch fault.KindOf(err) {
+	case "", fault.Mismatch, fault.NotFound, fault.Conflict, fault.FailedPrecondition:
+		return false
+	}
+	return true
+}
+
 // Delivery is a key for the Secrets of an access.
 type Delivery struct {
 	Access  cosi.AccountID
@@ -157,9 +167,7 @@ func (p *Provisioner) finish(ctx context.Context, slot *keys.Slot, record *journ
 			p.graces.watched(record)
 			return err
 		}
-		switch fault.KindOf(err) {
-		case "", fault.Mismatch, fault.NotFound, fault.Conflict, fault.FailedPrecondition:
-		default: // it may hold the old key
+		if Undecided(err) {
 			return undelivered(err)
 		}
 	}
