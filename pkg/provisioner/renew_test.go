@@ -690,6 +690,29 @@ func (h hearing) Withdraw(ctx context.Context, _ cosi.AccountID, _ []string) err
 	return ctx.Err()
 }
 
+// deaf is such a line on which no Secret can be written for now.
+type deaf struct{ hearing }
+
+func (deaf) Deliver(context.Context, Delivery) (bool, error) {
+	return false, fault.New(fault.Unavailable, "the API server is away")
+}
+
+// A key that is rotated by hand while the API server is away is delivered when it is back,
+// and does not wait for its turn.
+func TestRotatedInAnOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRenewing(t, memory.Chosen, 1)
+		var soon []string
+		r.line = func(a appLine) Deliverer { return deaf{hearing{a, &soon}} }
+		p := r.granted()
+		soon = nil
+		if r.must("rotate", func() error { return r.rotate(p, "ba-1", time.Hour) }); fmt.Sprint(soon) != "[ba-1]" {
+			r.fail("soon are %v", soon)
+		}
+	})
+}
+
 // formats is what the Secrets of an access in formats hold beside its key: nothing else
 // is to be done for it.
 func (r *renewing) formats(p *process) {

@@ -31,7 +31,9 @@ func (p *Provisioner) RotateAccess(ctx context.Context, id cosi.AccountID, grace
 		if err := slot.Rotate(ctx, grace, since); err != nil {
 			return err
 		}
-		_ = p.renew(ctx, slot, record) // what could not be delivered is told, and tried again
+		if err := p.renew(ctx, slot, record); fault.Passing(err) && p.deliverer != nil { // else it is told
+			p.deliverer.Soon(id)
+		}
 		return nil
 	})
 }
