@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -108,10 +109,7 @@ func (s *Secrets) deliver(ctx context.Context, d provisioner.Delivery, ca []byte
 	if err != nil {
 		return false, err
 	}
-	formatted, err := formatted(targets, d.Formats, ca)
-	if err != nil {
-		return false, err
-	}
+	formatted := formatted(targets, d.Formats, ca)
 	if targets = append(targets, formatted...); d.First {
 		targets, d.Repair = formatted, true
 	}
@@ -246,6 +244,9 @@ func (s *Secrets) listIn(ctx context.Context, namespace string, names map[types.
 // put makes one Secret of an access hold a key.
 func (s *Secrets) put(ctx context.Context, access *objects.BucketAccess, version string, t target, d provisioner.Delivery) (written bool, err error) {
 	name := access.Namespace + "/" + t.secret
+	if faults := validation.IsDNS1123Subdomain(t.secret); len(faults) > 0 {
+		return false, fault.New(fault.InvalidArgument, "no Secret can have the name %s; make the BucketAccess with another name of its Secret, or a shorter one", fault.Said(name))
+	}
 	at := func(r *rest.Request) *rest.Request { return r.Namespace(access.Namespace).Name(t.secret) }
 	for try := 1; ; try++ {
 		have := &corev1.Secret{}

@@ -306,6 +306,9 @@ func TestDeliver(t *testing.T) {
 			{name: "immutable, with the key that is replaced", change: immutable, d: request("next", "old", false), want: fault.InvalidArgument, held: "old"},
 			{name: "immutable, a look at another key", change: immutable, d: request("next", "", false), want: fault.Mismatch, held: "old"},
 			{name: "immutable, whatever is there", change: immutable, d: request("next", "", true), want: fault.InvalidArgument, held: "old"},
+			{name: "a name that no Secret has", change: func(a *api, _ *corev1.Secret) {
+				a.accesses[2]["spec"] = map[string]any{"credentialsSecretName": "../web"}
+			}, d: request("next", "old", false), want: fault.InvalidArgument, held: "old", unnamed: true},
 			{name: "COSI is not served for now", change: func(a *api, _ *corev1.Secret) {
 				a.refuse = func(_, resource string) int { return map[bool]int{true: 404}[resource == "bucketaccesses"] }
 			}, d: request("next", "old", false), want: fault.Unavailable, held: "old", unnamed: true},
