@@ -277,8 +277,8 @@ func (s *Secrets) put(ctx context.Context, access *objects.BucketAccess, version
 		if err := t.form.write(now, access, t.bucket, d.Key); err != nil {
 			return false, unwritable(name, err)
 		}
-		err = s.secrets.Do(ctx, "update", nil, func(r *rest.Request) *rest.Request { return at(r).Body(now) })
-		if fault.Is(err, fault.Mismatch) && try < tries {
+		err = s.change(ctx, "update", nil, func(r *rest.Request) *rest.Request { return at(r).Body(now) })
+		if fault.Is(err, fault.Mismatch) && try < tries && !d.Repair { // it may hold a newer key now
 			continue
 		}
 		if fault.Is(err, fault.Mismatch) {
@@ -290,6 +290,15 @@ func (s *Secrets) put(ctx context.Context, access *objects.BucketAccess, version
 		audit(ctx, "Secret updated", d.Access, name, d.Key.AccessKeyID)
 		return true, nil
 	}
+}
+
+// change makes a call that changes a Secret, if the right to change things outlives it: a
+// process that was paused writes no key that another has replaced.
+func (s *Secrets) change(ctx context.Context, call string, out runtime.Object, prepare func(*rest.Request) *rest.Request) error {
+	if err := transport.May(ctx, kube.CallTimeout); err != nil {
+		return err
+	}
+	return s.secrets.Do(ctx, call, out, prepare)
 }
 
 func unwritable(name string, err error) error {
@@ -306,7 +315,7 @@ func (s *Secrets) create(ctx context.Context, access *objects.BucketAccess, vers
 		return false, unwritable(name, err)
 	}
 	made := &corev1.Secret{}
-	err = s.secrets.Do(ctx, "create", made, func(r *rest.Request) *rest.Request { return r.Namespace(access.Namespace).Body(now) })
+	err = s.change(ctx, "create", made, func(r *rest.Request) *rest.Request { return r.Namespace(access.Namespace).Body(now) })
 	if err != nil {
 		if fault.Is(err, fault.Mismatch) {
 			err = fault.As(fault.Unavailable, err)
@@ -324,9 +333,9 @@ func (s *Secrets) create(ctx context.Context, access *objects.BucketAccess, vers
 	}
 	at := func(r *rest.Request) *rest.Request { return r.Namespace(access.Namespace).Name(t.secret) }
 	made.Finalizers = nil
-	undo := s.secrets.Do(ctx, "update", nil, func(r *rest.Request) *rest.Request { return at(r).Body(made) })
+	undo := s.change(ctx, "update", nil, func(r *rest.Request) *rest.Request { return at(r).Body(made) })
 	if undo == nil {
-		undo = s.secrets.Do(ctx, "delete", nil, func(r *rest.Request) *rest.Request {
+		undo = s.change(ctx, "delete", nil, func(r *rest.Request) *rest.Request {
 			return at(r).Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &made.UID}})
 		})
 	}

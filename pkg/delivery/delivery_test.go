@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +31,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube/objects"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 const (
@@ -629,6 +631,43 @@ func TestEditedAtTheSameTime(t *testing.T) {
 		_, err := s.Deliver(ctx, request("next", "old", false))
 		if held := a.held(); fault.KindOf(err) != c.want || !strings.HasPrefix(held, c.held+"/") {
 			t.Errorf("%s: %v, the Secret has %q", name, err, held)
+		}
+	}
+}
+
+// Between look and write another driver has taken over, and written a newer key: what this
+// one would repair is not overwritten.
+func TestRepairedByAnother(t *testing.T) {
+	t.Parallel()
+	a := world("v1alpha2")
+	a.before = func(verb, resource string) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if s := a.secrets["blue/web"].DeepCopy(); verb == "put" && s.ResourceVersion == "0" {
+			s.Data["COSI_S3_ACCESS_KEY_ID"], s.ResourceVersion = []byte("newer"), "1n"
+			a.secrets["blue/web"] = s
+		}
+	}
+	s, ctx, _ := a.open(t)
+	if written, err := s.Deliver(ctx, request("next", "", true)); written || !fault.Is(err, fault.Unavailable) || !strings.HasPrefix(a.held(), "newer/") {
+		t.Errorf("written %v, %v; the Secret has %q", written, err, a.held())
+	}
+}
+
+// A process whose right to change things may end before a write does writes nothing.
+func TestWithoutTheRightToChange(t *testing.T) {
+	t.Parallel()
+	for _, by := range []string{"itself", "deliver"} {
+		for name, d := range map[string]provisioner.Delivery{"update": request("next", "old", false), "create": first("old")} {
+			a := world("v1alpha1")
+			s, ctx, _ := a.open(t)
+			if by == "deliver" {
+				s = served(ctx, t, s)
+			}
+			ctx = transport.Guarded(ctx, func(time.Duration) error { return fault.New(fault.Unavailable, "the Lease ends") })
+			if written, err := s.Deliver(ctx, d); written || !fault.Is(err, fault.Unavailable) || a.writes > 0 {
+				t.Errorf("%s, by %s: written %v, %v, %d writes", name, by, written, err, a.writes)
+			}
 		}
 	}
 }

@@ -100,7 +100,7 @@ func (s *Secrets) remove(ctx context.Context, access *objects.BucketAccess, of c
 	if err := s.secrets.Do(ctx, "get", have, at); err != nil || !f.owns(access, have) {
 		return err
 	}
-	err := s.secrets.Do(ctx, "delete", nil, func(r *rest.Request) *rest.Request {
+	err := s.change(ctx, "delete", nil, func(r *rest.Request) *rest.Request {
 		return at(r).Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &have.UID}})
 	})
 	if held, _ := f.read(have, secret.KeyPair{}); err == nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // A driver that must not read applications' Secrets has another process write them,
@@ -108,6 +109,9 @@ func newRemote(socket string, called func(string, error)) *remote {
 
 func (r *remote) ask(ctx context.Context, a asked) (written bool, err error) {
 	defer func() { r.called("deliver", err) }()
+	if err := transport.May(ctx, transport.AttemptTimeout); err != nil {
+		return false, err
+	}
 	pair := a.Delivery.Key
 	a.Key = key{pair.AccessKeyID, pair.SecretAccessKey.Reveal(), pair.SessionToken.Reveal()}
 	body, err := json.Marshal(a)
