@@ -3,6 +3,7 @@ package delivery_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -631,6 +632,27 @@ func TestEditedAtTheSameTime(t *testing.T) {
 		_, err := s.Deliver(ctx, request("next", "old", false))
 		if held := a.held(); fault.KindOf(err) != c.want || !strings.HasPrefix(held, c.held+"/") {
 			t.Errorf("%s: %v, the Secret has %q", name, err, held)
+		}
+	}
+}
+
+// However much is logged, what is sent to the API server and comes from it is not.
+func TestLoggedInFull(t *testing.T) {
+	t.Parallel()
+	for _, version := range versions {
+		a := world(version)
+		s, log := a.client(t), &bytes.Buffer{}
+		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log), textlogger.Verbosity(100))))
+		if _, err := s.Deliver(ctx, request("next", "old", false)); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{"secret of", base64.StdEncoding.EncodeToString([]byte("secret of")), string(a.secrets["blue/web"].Data["BucketInfo"]), base64.StdEncoding.EncodeToString(a.secrets["blue/web"].Data["BucketInfo"])} {
+			if text != "" && strings.Contains(log.String(), text) {
+				t.Errorf("%s: the log has %.100q in %.3000s", version, text, log)
+			}
+		}
+		if !strings.Contains(log.String(), "Secret updated") {
+			t.Errorf("%s: the log has %s", version, log)
 		}
 	}
 }
