@@ -131,7 +131,7 @@ func TestRole(t *testing.T) {
 	}
 }
 
-// While what gives the keys is away, the one that there is is used until it ends.
+// While what gives the keys is away, the key of now is used until it ends.
 func TestRoleWhileItsServiceIsAway(t *testing.T) {
 	t.Parallel()
 	for as := range asRole {
