@@ -713,6 +713,34 @@ func TestRotatedInAnOutage(t *testing.T) {
 	})
 }
 
+// A key that is rotated or revoked by hand while its service is away does not wait for its
+// turn either.
+func TestChangedByHandInAnOutage(t *testing.T) {
+	t.Parallel()
+	for name, do := range map[string]func(*renewing, *process) error{
+		"rotate": func(r *renewing, p *process) error { return r.rotate(p, "ba-1", time.Hour) },
+		"revoke": func(r *renewing, p *process) error { return r.cut(p, "ba-1") },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRenewing(t, memory.Chosen, 1)
+			var soon []string
+			r.line = func(a appLine) Deliverer { return hearing{a, &soon} }
+			p := r.granted()
+			soon = nil
+			r.sched.follow(func(_ int, step string) fate {
+				if strings.HasPrefix(step, "journal") {
+					return carried
+				}
+				return lost
+			})
+			if err := do(r, p); !fault.Passing(err) || fmt.Sprint(soon) != "[ba-1]" {
+				r.fail("%s: soon are %v, %v", name, soon, err)
+			}
+			r.sched.follow(nil)
+		})
+	}
+}
+
 // formats is what the Secrets of an access in formats hold beside its key: nothing else
 // is to be done for it.
 func (r *renewing) formats(p *process) {

@@ -72,9 +72,9 @@ func (p *Provisioner) RevokeAccess(ctx context.Context, accountID string, bucket
 // [Provisioner.LiftAccess]. When it returns nil the storage refuses the key. It is
 // for a key that has leaked: the access itself stays, with its Secret.
 func (p *Provisioner) CutAccess(ctx context.Context, id cosi.AccountID) error {
-	return p.onKey(ctx, id, p.begin, func(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
+	return p.later(id, p.onKey(ctx, id, p.begin, func(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
 		return p.cut(ctx, slot, record)
-	})
+	}))
 }
 
 func (p *Provisioner) cut(ctx context.Context, slot *keys.Slot, record *journal.Account) error {

@@ -13,7 +13,7 @@ import (
 // RotateAccess issues a new key for an access; see [keys.Slot.Rotate]. What is due
 // of a rotation before is done first.
 func (p *Provisioner) RotateAccess(ctx context.Context, id cosi.AccountID, grace time.Duration) error {
-	return p.onKey(ctx, id, p.begin, func(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
+	return p.later(id, p.onKey(ctx, id, p.begin, func(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
 		if record.Cut != "" {
 			return isCut(id)
 		}
@@ -31,11 +31,18 @@ func (p *Provisioner) RotateAccess(ctx context.Context, id cosi.AccountID, grace
 		if err := slot.Rotate(ctx, grace, since); err != nil {
 			return err
 		}
-		if err := p.renew(ctx, slot, record); fault.Passing(err) && p.deliverer != nil { // else it is told
-			p.deliverer.Soon(id)
-		}
+		_ = p.later(id, p.renew(ctx, slot, record)) // what is not away is told
 		return nil
-	})
+	}))
+}
+
+// later has what is due of an access done soon, if it could not be done because something
+// is away.
+func (p *Provisioner) later(id cosi.AccountID, err error) error {
+	if fault.Passing(err) && p.deliverer != nil {
+		p.deliverer.Soon(id)
+	}
+	return err
 }
 
 // ReplaceKey replaces the key of an access if it was issued before a time, with the
