@@ -74,7 +74,9 @@ type Secrets struct {
 	accesses *kube.Client
 	version  string
 	names    map[types.UID]types.NamespacedName
-	listed   time.Time
+	began    time.Time               // the last list
+	listed   time.Time               // when it had ended
+	asked    map[types.UID]time.Time // for those that wait for the next
 }
 
 // New returns the Secrets of accesses; no call is made.
@@ -85,7 +87,7 @@ func New(c Config) (*Secrets, error) {
 	secrets, err := kube.NewClient(c.At, "", kube.Resource{
 		Version: corev1.SchemeGroupVersion, Name: "secrets", Kind: "Secret", Verbs: "get, create, update and delete", Types: []runtime.Object{&corev1.Secret{}},
 	}, c.Called)
-	return &Secrets{Config: c, secrets: secrets, queues: map[string]queue{}}, err
+	return &Secrets{Config: c, secrets: secrets, queues: map[string]queue{}, asked: map[types.UID]time.Time{}}, err
 }
 
 // Deliver implements provisioner.Deliverer.
@@ -175,11 +177,16 @@ func (s *Secrets) locate(ctx context.Context, of cosi.AccountID) (*objects.Bucke
 // lookUp returns where a BucketAccess is, and what reads it. If it is not known, or was
 // not found where it was, all are listed.
 func (s *Secrets) lookUp(ctx context.Context, id types.UID, gone bool) (types.NamespacedName, *kube.Client, string, error) {
+	asked := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name, known := s.names[id]
-	if !known || gone {
+	if before, is := s.asked[id]; is {
+		asked = before
+	}
+	if gone || !known && !s.began.After(asked) { // a list since it was asked for does not have it
 		if !gone && time.Since(s.listed) < again {
+			s.asked[id] = asked
 			return name, nil, "", fault.New(fault.RateLimited, "BucketAccesses are listed every %s at most", again)
 		}
 		err := s.list(ctx)
@@ -191,6 +198,7 @@ func (s *Secrets) lookUp(ctx context.Context, id types.UID, gone bool) (types.Na
 		}
 		name, known = s.names[id]
 	}
+	delete(s.asked, id)
 	switch {
 	case !known && !gone && len(s.Namespaces) > 0:
 		return name, nil, "", fault.New(fault.PermissionDenied, "in the namespaces of applicationSecrets there is no BucketAccess with the UID %s; add its namespace, or use a class without keyRotation and secretFormat", id)
@@ -202,6 +210,7 @@ func (s *Secrets) lookUp(ctx context.Context, id types.UID, gone bool) (types.Na
 
 // list reads the names of all BucketAccesses, in the version that the cluster has now.
 func (s *Secrets) list(ctx context.Context) error {
+	began := time.Now()
 	versions, err := kube.Versions(ctx, s.At, objects.Group)
 	if err != nil {
 		return fault.In(err, "which version of COSI the cluster has is not known")
@@ -224,7 +233,7 @@ func (s *Secrets) list(ctx context.Context) error {
 			return err
 		}
 	}
-	s.names, s.listed = names, time.Now()
+	s.names, s.began, s.listed = names, began, time.Now()
 	return nil
 }
 

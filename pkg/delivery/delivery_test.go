@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -474,6 +475,32 @@ func TestGoneFromAListedNamespace(t *testing.T) {
 	if _, err := s.Deliver(ctx, request("old", "", false)); !fault.Is(err, fault.FailedPrecondition) {
 		t.Error(err)
 	}
+}
+
+// Many accesses whose BucketAccess is gone, as after a namespace was deleted by force, are
+// told of by one list, and not by one for each.
+func TestManyAreGone(t *testing.T) {
+	t.Parallel()
+	a := world("v1alpha2")
+	synctest.Test(t, func(t *testing.T) {
+		s := a.client(t)
+		gone := map[int]bool{}
+		for range 30 {
+			for n := range 100 {
+				d := request("next", "old", false)
+				d.Access.Account = fmt.Sprintf("ba-%08d-2222-4333-8444-555555555555", n)
+				if _, err := s.Deliver(t.Context(), d); fault.Is(err, fault.FailedPrecondition) {
+					gone[n] = true
+				} else if !gone[n] && !fault.Is(err, fault.RateLimited) {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		if lists := len(a.limits) / 2; len(gone) != 100 || lists > 3 {
+			t.Errorf("after %d lists %d of 100 are known to be gone", lists, len(gone))
+		}
+	})
 }
 
 // A cluster that is moved from one version of COSI to the other keeps its accounts: the
