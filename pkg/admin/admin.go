@@ -579,7 +579,7 @@ func replaceAll(ctx context.Context, left []cosi.AccountID, grace time.Duration,
 			}
 			more, err := replace(id)
 			switch {
-			case more || fault.Is(err, fault.Unavailable) || fault.Is(err, fault.RateLimited):
+			case more || fault.Passing(err):
 				waiting, faults = append(waiting, id), append(faults, err)
 			case err != nil:
 				tell.fault(err)

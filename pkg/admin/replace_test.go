@@ -40,6 +40,25 @@ func TestReplaceAll(t *testing.T) {
 	}
 }
 
+// What is away for now is tried again, in whatever words it is told.
+func TestReplaceWhatIsAway(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []fault.Kind{fault.Unavailable, fault.RateLimited, fault.Pending, fault.Canceled} {
+		synctest.Test(t, func(t *testing.T) {
+			tries, faults := 0, 0
+			err := replaceAll(t.Context(), make([]cosi.AccountID, 1), time.Minute, func(cosi.AccountID) (bool, error) {
+				if tries++; tries < 3 {
+					return false, fault.New(kind, "away")
+				}
+				return false, nil
+			}, func(cosi.AccountID) {}, func(l Line) { faults += len(l.Faults) })
+			if err != nil || tries != 3 || faults > 0 {
+				t.Errorf("%s: %d tries, %d faults, %v", kind, tries, faults, err)
+			}
+		})
+	}
+}
+
 // Keys that would be replaced by keys that have to be replaced are not begun with.
 func TestReplaceBeforeATimeToCome(t *testing.T) {
 	t.Parallel()

@@ -27,8 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
@@ -37,11 +37,10 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube/objects"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 const (
-	page  = 500              // BucketAccesses of one answer
-	pages = 1000             // and answers of one list
 	again = 10 * time.Second // until the BucketAccesses are listed again
 	tries = 3                // at a Secret that others write at the same time
 )
@@ -54,7 +53,7 @@ type Config struct {
 	Namespaces []string
 	// CA returns the CAs of a backend's endpoints as PEM, nil if they are the system's.
 	CA func(backend string) ([]byte, error)
-	// Called is told of every call at the API server.
+	// Called is told of every call at the API server or, with a Socket, of each "deliver".
 	Called func(call string, err error)
 	// Socket, in place of API server and namespaces, is where another process writes them;
 	// see [Serve].
@@ -65,25 +64,30 @@ type Config struct {
 type Secrets struct {
 	Config
 	secrets *kube.Client
-	queue   workqueue.TypedRateLimitingInterface[cosi.AccountID] // the zero id is all of them
-	remote  *remote                                              // nil if this process writes them
+	remote  *remote // nil if this process writes them
+
+	queueing sync.Mutex
+	queues   map[string]queue // by backend; the zero id is all accesses
+	work     func(queue)      // has what a queue holds done; nil unless Run runs
 
 	mu       sync.Mutex // also held while BucketAccesses are listed
 	accesses *kube.Client
 	version  string
 	names    map[types.UID]types.NamespacedName
-	listed   time.Time
+	began    time.Time               // the last list
+	listed   time.Time               // when it had ended
+	asked    map[types.UID]time.Time // for those that wait for the next
 }
 
 // New returns the Secrets of accesses; no call is made.
 func New(c Config) (*Secrets, error) {
 	if c.Socket != "" {
-		return &Secrets{Config: c, remote: newRemote(c.Socket), queue: newQueue()}, nil
+		return &Secrets{Config: c, remote: newRemote(c.Socket, c.Called), queues: map[string]queue{}}, nil
 	}
 	secrets, err := kube.NewClient(c.At, "", kube.Resource{
 		Version: corev1.SchemeGroupVersion, Name: "secrets", Kind: "Secret", Verbs: "get, create, update and delete", Types: []runtime.Object{&corev1.Secret{}},
 	}, c.Called)
-	return &Secrets{Config: c, secrets: secrets, queue: newQueue()}, err
+	return &Secrets{Config: c, secrets: secrets, queues: map[string]queue{}, asked: map[types.UID]time.Time{}}, err
 }
 
 // Deliver implements provisioner.Deliverer.
@@ -107,10 +111,7 @@ func (s *Secrets) deliver(ctx context.Context, d provisioner.Delivery, ca []byte
 	if err != nil {
 		return false, err
 	}
-	formatted, err := formatted(targets, d.Formats, ca)
-	if err != nil {
-		return false, err
-	}
+	formatted := formatted(targets, d.Formats, ca)
 	if targets = append(targets, formatted...); d.First {
 		targets, d.Repair = formatted, true
 	}
@@ -120,21 +121,11 @@ func (s *Secrets) deliver(ctx context.Context, d provisioner.Delivery, ca []byte
 		if fault.Is(one, fault.FailedPrecondition) { // the access is on its way out
 			return written, one
 		}
-		if err == nil || unknown(one) {
+		if err == nil || provisioner.Undecided(one) { // of several Secrets it is the one that counts
 			err = one
 		}
 	}
 	return written, err
-}
-
-// unknown reports whether an error leaves open which key a Secret holds. Of several
-// Secrets it is the one that counts: the key before may still be in that Secret.
-func unknown(err error) bool {
-	switch fault.KindOf(err) {
-	case "", fault.Mismatch, fault.NotFound, fault.Conflict, fault.FailedPrecondition:
-		return false
-	}
-	return true
 }
 
 // uid is how the names of accounts end.
@@ -186,18 +177,28 @@ func (s *Secrets) locate(ctx context.Context, of cosi.AccountID) (*objects.Bucke
 // lookUp returns where a BucketAccess is, and what reads it. If it is not known, or was
 // not found where it was, all are listed.
 func (s *Secrets) lookUp(ctx context.Context, id types.UID, gone bool) (types.NamespacedName, *kube.Client, string, error) {
+	asked := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name, known := s.names[id]
-	if !known || gone {
+	if before, is := s.asked[id]; is {
+		asked = before
+	}
+	if gone || !known && !s.began.After(asked) { // a list since it was asked for does not have it
 		if !gone && time.Since(s.listed) < again {
+			s.asked[id] = asked
 			return name, nil, "", fault.New(fault.RateLimited, "BucketAccesses are listed every %s at most", again)
 		}
-		if err := s.list(ctx); err != nil {
+		err := s.list(ctx)
+		if fault.Is(err, fault.NotFound) { // COSI's objects are not served for now, which says nothing of this one
+			err = fault.As(fault.Unavailable, err)
+		}
+		if err != nil {
 			return name, nil, "", err
 		}
 		name, known = s.names[id]
 	}
+	delete(s.asked, id)
 	switch {
 	case !known && !gone && len(s.Namespaces) > 0:
 		return name, nil, "", fault.New(fault.PermissionDenied, "in the namespaces of applicationSecrets there is no BucketAccess with the UID %s; add its namespace, or use a class without keyRotation and secretFormat", id)
@@ -209,6 +210,7 @@ func (s *Secrets) lookUp(ctx context.Context, id types.UID, gone bool) (types.Na
 
 // list reads the names of all BucketAccesses, in the version that the cluster has now.
 func (s *Secrets) list(ctx context.Context) error {
+	began := time.Now()
 	versions, err := kube.Versions(ctx, s.At, objects.Group)
 	if err != nil {
 		return fault.In(err, "which version of COSI the cluster has is not known")
@@ -231,37 +233,29 @@ func (s *Secrets) list(ctx context.Context) error {
 			return err
 		}
 	}
-	s.names, s.listed = names, time.Now()
+	s.names, s.began, s.listed = names, began, time.Now()
 	return nil
 }
 
 func (s *Secrets) listIn(ctx context.Context, namespace string, names map[types.UID]types.NamespacedName) error {
-	next := ""
-	for range pages {
+	return transport.Pages(ctx, func(ctx context.Context, next string) (string, bool, error) {
 		var out objects.BucketAccessList
 		err := s.accesses.Do(ctx, "list", &out, func(r *rest.Request) *rest.Request {
-			return r.Namespace(namespace).VersionedParams(&metav1.ListOptions{Limit: page, Continue: next}, metav1.ParameterCodec)
+			return r.Namespace(namespace).VersionedParams(&metav1.ListOptions{Limit: objects.Page, Continue: next}, metav1.ParameterCodec)
 		})
-		if err != nil {
-			return err
-		}
 		for _, a := range out.Items {
 			names[a.UID] = types.NamespacedName{Namespace: a.Namespace, Name: a.Name}
 		}
-		if out.Continue == "" {
-			return nil
-		}
-		if out.Continue == next {
-			break
-		}
-		next = out.Continue
-	}
-	return fault.New(fault.Internal, "the Kubernetes API server does not come to the end of the list of BucketAccesses")
+		return out.Continue, out.Continue != "", err
+	})
 }
 
 // put makes one Secret of an access hold a key.
 func (s *Secrets) put(ctx context.Context, access *objects.BucketAccess, version string, t target, d provisioner.Delivery) (written bool, err error) {
 	name := access.Namespace + "/" + t.secret
+	if faults := validation.IsDNS1123Subdomain(t.secret); len(faults) > 0 {
+		return false, fault.New(fault.InvalidArgument, "no Secret can have the name %s; make the BucketAccess with another name of its Secret, or a shorter one", fault.Said(name))
+	}
 	at := func(r *rest.Request) *rest.Request { return r.Namespace(access.Namespace).Name(t.secret) }
 	for try := 1; ; try++ {
 		have := &corev1.Secret{}
@@ -273,7 +267,7 @@ func (s *Secrets) put(ctx context.Context, access *objects.BucketAccess, version
 			return s.create(ctx, access, version, t, d)
 		}
 		if err != nil {
-			return false, err
+			return false, fault.In(err, "Secret %s", name)
 		}
 		held, whole := t.form.read(have, d.Key)
 		switch {
@@ -281,28 +275,39 @@ func (s *Secrets) put(ctx context.Context, access *objects.BucketAccess, version
 			return false, fault.New(fault.Conflict, "Secret %s was not written for this BucketAccess; delete it, or give it another name", name)
 		case have.DeletionTimestamp != nil:
 			return false, fault.New(fault.Conflict, "Secret %s is being deleted, but its BucketAccess is not; remove the Secret's finalizers, and drift repair re-creates it", name)
+		case !whole && !d.Repair && (d.Replaces == "" || held != d.Replaces):
+			return false, fault.New(fault.Mismatch, "Secret %s holds another key than the driver gave it; restore that, or let drift repair it", name)
+		case have.Immutable != nil && *have.Immutable && (!whole || held == d.Replaces): // before a rotation too, which could not be delivered
+			return false, fault.New(fault.InvalidArgument, "Secret %s is immutable, so it cannot take another key; delete it, and drift repair re-creates it", name)
 		case whole:
 			return false, nil
-		case !d.Repair && (d.Replaces == "" || held != d.Replaces):
-			return false, fault.New(fault.Mismatch, "Secret %s holds another key than the driver gave it; restore that, or let drift repair it", name)
 		}
 		now := have.DeepCopy()
 		if err := t.form.write(now, access, t.bucket, d.Key); err != nil {
 			return false, unwritable(name, err)
 		}
-		err = s.secrets.Do(ctx, "update", nil, func(r *rest.Request) *rest.Request { return at(r).Body(now) })
-		if fault.Is(err, fault.Mismatch) && try < tries {
+		err = s.change(ctx, "update", nil, func(r *rest.Request) *rest.Request { return at(r).Body(now) })
+		if fault.Is(err, fault.Mismatch) && try < tries && !d.Repair { // it may hold a newer key now
 			continue
 		}
 		if fault.Is(err, fault.Mismatch) {
-			return false, fault.As(fault.Unavailable, err)
+			err = fault.As(fault.Unavailable, err)
 		}
 		if err != nil {
-			return false, err
+			return false, fault.In(err, "Secret %s", name)
 		}
 		audit(ctx, "Secret updated", d.Access, name, d.Key.AccessKeyID)
 		return true, nil
 	}
+}
+
+// change makes a call that changes a Secret, if the right to change things outlives it: a
+// process that was paused writes no key that another has replaced.
+func (s *Secrets) change(ctx context.Context, call string, out runtime.Object, prepare func(*rest.Request) *rest.Request) error {
+	if err := transport.May(ctx, kube.CallTimeout); err != nil {
+		return err
+	}
+	return s.secrets.Do(ctx, call, out, prepare)
 }
 
 func unwritable(name string, err error) error {
@@ -319,12 +324,12 @@ func (s *Secrets) create(ctx context.Context, access *objects.BucketAccess, vers
 		return false, unwritable(name, err)
 	}
 	made := &corev1.Secret{}
-	err = s.secrets.Do(ctx, "create", made, func(r *rest.Request) *rest.Request { return r.Namespace(access.Namespace).Body(now) })
+	err = s.change(ctx, "create", made, func(r *rest.Request) *rest.Request { return r.Namespace(access.Namespace).Body(now) })
 	if err != nil {
 		if fault.Is(err, fault.Mismatch) {
 			err = fault.As(fault.Unavailable, err)
 		}
-		return false, err
+		return false, fault.In(err, "Secret %s", name)
 	}
 	event := "Secret re-created"
 	if d.First {
@@ -337,9 +342,9 @@ func (s *Secrets) create(ctx context.Context, access *objects.BucketAccess, vers
 	}
 	at := func(r *rest.Request) *rest.Request { return r.Namespace(access.Namespace).Name(t.secret) }
 	made.Finalizers = nil
-	undo := s.secrets.Do(ctx, "update", nil, func(r *rest.Request) *rest.Request { return at(r).Body(made) })
+	undo := s.change(ctx, "update", nil, func(r *rest.Request) *rest.Request { return at(r).Body(made) })
 	if undo == nil {
-		undo = s.secrets.Do(ctx, "delete", nil, func(r *rest.Request) *rest.Request {
+		undo = s.change(ctx, "delete", nil, func(r *rest.Request) *rest.Request {
 			return at(r).Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &made.UID}})
 		})
 	}

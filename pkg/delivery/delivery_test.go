@@ -3,6 +3,7 @@ package delivery_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -13,9 +14,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,8 +30,10 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/delivery"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/kube/objects"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 const (
@@ -42,6 +48,7 @@ type api struct {
 	accesses []map[string]any
 	secrets  map[string]*corev1.Secret // by namespace and name
 	writes   int
+	limits   []string // of lists
 	refuse   func(verb, resource string) int
 	before   func(verb, resource string) // runs without the lock
 }
@@ -56,6 +63,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if limit := r.URL.Query().Get("limit"); limit != "" || r.URL.Query().Has("continue") {
+		a.limits = append(a.limits, limit)
+	}
 	w.Header().Set("Content-Type", "application/json")
 	answer := func(code int, v any) {
 		w.WriteHeader(code)
@@ -68,6 +78,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		switch code := a.refuse(verb, resource); code {
 		case 403:
 			status(403, metav1.StatusReasonForbidden)
+			return
+		case 404:
+			status(404, metav1.StatusReasonNotFound)
 			return
 		case 500:
 			status(500, metav1.StatusReasonInternalError)
@@ -132,6 +145,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		case verb == "put" && in.ResourceVersion != have.ResourceVersion:
 			status(409, metav1.StatusReasonConflict)
+			return
+		case verb == "put" && have.Immutable != nil && *have.Immutable:
+			status(422, metav1.StatusReasonInvalid)
 			return
 		case options.Preconditions != nil && *options.Preconditions.UID != have.UID:
 			status(409, metav1.StatusReasonConflict)
@@ -258,7 +274,8 @@ var versions = []string{"v1alpha1", "v1alpha2"}
 
 func TestDeliver(t *testing.T) {
 	t.Parallel()
-	now := metav1.Now()
+	now, yes := metav1.Now(), true
+	immutable := func(_ *api, s *corev1.Secret) { s.Immutable = &yes }
 	for _, version := range versions {
 		for _, c := range []struct {
 			name     string
@@ -267,6 +284,7 @@ func TestDeliver(t *testing.T) {
 			want     fault.Kind
 			held     string
 			replaced bool
+			unnamed  bool // the error is about all of them
 		}{
 			{name: "the key is there", d: request("old", "", false), held: "old"},
 			{name: "a look at another key", d: request("next", "", false), want: fault.Mismatch, held: "old"},
@@ -284,8 +302,20 @@ func TestDeliver(t *testing.T) {
 			{name: "access being deleted", change: func(a *api, _ *corev1.Secret) {
 				a.accesses[2]["metadata"].(map[string]any)["deletionTimestamp"] = now
 			}, d: request("next", "", true), want: fault.FailedPrecondition, held: "old"},
-			{name: "no access", change: func(a *api, _ *corev1.Secret) { a.accesses = a.accesses[:2] }, d: request("next", "", true), want: fault.FailedPrecondition, held: "old"},
+			{name: "no access", change: func(a *api, _ *corev1.Secret) { a.accesses = a.accesses[:2] }, d: request("next", "", true), want: fault.FailedPrecondition, held: "old", unnamed: true},
 			{name: "another driver's access", change: func(a *api, _ *corev1.Secret) { a.accesses[2]["status"].(map[string]any)["accountID"] = "x" }, d: request("next", "old", true), want: fault.Conflict, held: "old"},
+			{name: "immutable, with the key", change: immutable, d: request("old", "", false), held: "old"},
+			{name: "immutable, with the key after a rotation", change: immutable, d: request("old", "older", false), held: "old"},
+			{name: "immutable, before a rotation", change: immutable, d: request("old", "old", false), want: fault.InvalidArgument, held: "old"},
+			{name: "immutable, with the key that is replaced", change: immutable, d: request("next", "old", false), want: fault.InvalidArgument, held: "old"},
+			{name: "immutable, a look at another key", change: immutable, d: request("next", "", false), want: fault.Mismatch, held: "old"},
+			{name: "immutable, whatever is there", change: immutable, d: request("next", "", true), want: fault.InvalidArgument, held: "old"},
+			{name: "a name that no Secret has", change: func(a *api, _ *corev1.Secret) {
+				a.accesses[2]["spec"] = map[string]any{"credentialsSecretName": "../web"}
+			}, d: request("next", "old", false), want: fault.InvalidArgument, held: "old", unnamed: true},
+			{name: "COSI is not served for now", change: func(a *api, _ *corev1.Secret) {
+				a.refuse = func(_, resource string) int { return map[bool]int{true: 404}[resource == "bucketaccesses"] }
+			}, d: request("next", "old", false), want: fault.Unavailable, held: "old", unnamed: true},
 			{name: "no right", change: func(a *api, _ *corev1.Secret) {
 				a.refuse = func(_, resource string) int { return map[bool]int{true: 403}[resource == "secrets"] }
 			}, d: request("next", "old", false), want: fault.PermissionDenied, held: "old"},
@@ -309,6 +339,9 @@ func TestDeliver(t *testing.T) {
 				}
 				if fault.KindOf(err) != c.want || written != c.replaced || a.held() != held {
 					t.Errorf("%s, by %s, %s: written %v, %v; the Secret has %q, want %q", version, by, c.name, written, err, a.held(), held)
+				}
+				if err != nil && !c.unnamed && !strings.Contains(err.Error(), "blue/web") {
+					t.Errorf("%s, by %s, %s: %v does not say of which Secret or BucketAccess", version, by, c.name, err)
 				}
 				if told := strings.Contains(log.String(), "secret=\"blue/web\""); told != c.replaced || strings.Contains(log.String(), "secret of") {
 					t.Errorf("%s, by %s, %s: the log has %s", version, by, c.name, log)
@@ -340,7 +373,7 @@ func served(ctx context.Context, t *testing.T, writes *delivery.Secrets) *delive
 			t.Error(err)
 		}
 	})
-	s, err := delivery.New(delivery.Config{Socket: socket, CA: func(string) ([]byte, error) { return pem.EncodeToMemory(certificate), nil }})
+	s, err := delivery.New(delivery.Config{Socket: socket, Called: func(string, error) {}, CA: func(string) ([]byte, error) { return pem.EncodeToMemory(certificate), nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,7 +389,8 @@ func TestNobodyDelivers(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "s")
-	s, err := delivery.New(delivery.Config{Socket: socket})
+	var called []string
+	s, err := delivery.New(delivery.Config{Socket: socket, Called: func(call string, err error) { called = append(called, call+" "+string(fault.KindOf(err))) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -373,6 +407,9 @@ func TestNobodyDelivers(t *testing.T) {
 	t.Cleanup(other.Close)
 	if _, err := s.Deliver(t.Context(), request("next", "old", false)); !fault.Is(err, fault.Unavailable) || strings.Contains(err.Error(), "secret of") {
 		t.Errorf("something else listens: %v", err)
+	}
+	if want := []string{"deliver Unavailable", "deliver Unavailable"}; !slices.Equal(called, want) {
+		t.Errorf("metrics hear of %q, want %q", called, want)
 	}
 }
 
@@ -396,6 +433,33 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
+// A tenant who makes each BucketAccess as long as etcd takes them takes no more memory than
+// a container has, and none for longer than the list.
+func TestLongAccesses(t *testing.T) {
+	t.Parallel()
+	const etcd, most = 3 << 19, 32 << 20
+	a := world("v1alpha2")
+	s, ctx, _ := a.open(t)
+	if _, err := s.Deliver(ctx, request("next", "old", false)); err != nil {
+		t.Fatal(err)
+	}
+	for _, limit := range a.limits {
+		if n, err := strconv.Atoi(limit); err != nil || n < 1 || n*etcd > most {
+			t.Errorf("%q are listed at a time", limit)
+		}
+	}
+	if len(a.limits) != 2 {
+		t.Errorf("lists had limits %q", a.limits)
+	}
+	var list objects.BucketAccessList
+	if err := json.Unmarshal([]byte(`{"items":[{"metadata":{"name":"web","annotations":{"a":"long"}},"spec":{"credentialsSecretName":"long"}}]}`), &list); err != nil {
+		t.Fatal(err)
+	}
+	if kept := fmt.Sprint(list); !strings.Contains(kept, "web") || strings.Contains(kept, "long") {
+		t.Errorf("of a list is kept %s", kept)
+	}
+}
+
 // A BucketAccess that was there and is gone is not one of a namespace that is not listed:
 // no one is told to list it, and a Secret that was re-created for it is taken away.
 func TestGoneFromAListedNamespace(t *testing.T) {
@@ -411,6 +475,32 @@ func TestGoneFromAListedNamespace(t *testing.T) {
 	if _, err := s.Deliver(ctx, request("old", "", false)); !fault.Is(err, fault.FailedPrecondition) {
 		t.Error(err)
 	}
+}
+
+// Many accesses whose BucketAccess is gone, as after a namespace was deleted by force, are
+// told of by one list, and not by one for each.
+func TestManyAreGone(t *testing.T) {
+	t.Parallel()
+	a := world("v1alpha2")
+	synctest.Test(t, func(t *testing.T) {
+		s := a.client(t)
+		gone := map[int]bool{}
+		for range 30 {
+			for n := range 100 {
+				d := request("next", "old", false)
+				d.Access.Account = fmt.Sprintf("ba-%08d-2222-4333-8444-555555555555", n)
+				if _, err := s.Deliver(t.Context(), d); fault.Is(err, fault.FailedPrecondition) {
+					gone[n] = true
+				} else if !gone[n] && !fault.Is(err, fault.RateLimited) {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		if lists := len(a.limits) / 2; len(gone) != 100 || lists > 3 {
+			t.Errorf("after %d lists %d of 100 are known to be gone", lists, len(gone))
+		}
+	})
 }
 
 // A cluster that is moved from one version of COSI to the other keeps its accounts: the
@@ -569,6 +659,64 @@ func TestEditedAtTheSameTime(t *testing.T) {
 		_, err := s.Deliver(ctx, request("next", "old", false))
 		if held := a.held(); fault.KindOf(err) != c.want || !strings.HasPrefix(held, c.held+"/") {
 			t.Errorf("%s: %v, the Secret has %q", name, err, held)
+		}
+	}
+}
+
+// However much is logged, what is sent to the API server and comes from it is not.
+func TestLoggedInFull(t *testing.T) {
+	t.Parallel()
+	for _, version := range versions {
+		a := world(version)
+		s, log := a.client(t), &bytes.Buffer{}
+		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log), textlogger.Verbosity(100))))
+		if _, err := s.Deliver(ctx, request("next", "old", false)); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{"secret of", base64.StdEncoding.EncodeToString([]byte("secret of")), string(a.secrets["blue/web"].Data["BucketInfo"]), base64.StdEncoding.EncodeToString(a.secrets["blue/web"].Data["BucketInfo"])} {
+			if text != "" && strings.Contains(log.String(), text) {
+				t.Errorf("%s: the log has %.100q in %.3000s", version, text, log)
+			}
+		}
+		if !strings.Contains(log.String(), "Secret updated") {
+			t.Errorf("%s: the log has %s", version, log)
+		}
+	}
+}
+
+// Between look and write another driver has taken over, and written a newer key: what this
+// one would repair is not overwritten.
+func TestRepairedByAnother(t *testing.T) {
+	t.Parallel()
+	a := world("v1alpha2")
+	a.before = func(verb, resource string) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if s := a.secrets["blue/web"].DeepCopy(); verb == "put" && s.ResourceVersion == "0" {
+			s.Data["COSI_S3_ACCESS_KEY_ID"], s.ResourceVersion = []byte("newer"), "1n"
+			a.secrets["blue/web"] = s
+		}
+	}
+	s, ctx, _ := a.open(t)
+	if written, err := s.Deliver(ctx, request("next", "", true)); written || !fault.Is(err, fault.Unavailable) || !strings.HasPrefix(a.held(), "newer/") {
+		t.Errorf("written %v, %v; the Secret has %q", written, err, a.held())
+	}
+}
+
+// A process whose right to change things may end before a write does writes nothing.
+func TestWithoutTheRightToChange(t *testing.T) {
+	t.Parallel()
+	for _, by := range []string{"itself", "deliver"} {
+		for name, d := range map[string]provisioner.Delivery{"update": request("next", "old", false), "create": first("old")} {
+			a := world("v1alpha1")
+			s, ctx, _ := a.open(t)
+			if by == "deliver" {
+				s = served(ctx, t, s)
+			}
+			ctx = transport.Guarded(ctx, func(time.Duration) error { return fault.New(fault.Unavailable, "the Lease ends") })
+			if written, err := s.Deliver(ctx, d); written || !fault.Is(err, fault.Unavailable) || a.writes > 0 {
+				t.Errorf("%s, by %s: written %v, %v, %d writes", name, by, written, err, a.writes)
+			}
 		}
 	}
 }

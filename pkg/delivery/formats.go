@@ -15,7 +15,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
@@ -51,7 +50,7 @@ func (s *Secrets) ca(d provisioner.Delivery) ([]byte, error) {
 
 // formatted are the Secrets of an access in the formats that its class asks for, beside
 // those of the sidecar.
-func formatted(beside []target, formats []string, ca []byte) ([]target, error) {
+func formatted(beside []target, formats []string, ca []byte) []target {
 	var out []target
 	for _, t := range beside {
 		for _, name := range formats {
@@ -62,12 +61,7 @@ func formatted(beside []target, formats []string, ca []byte) ([]target, error) {
 			out = append(out, target{formatName(t.secret, name), t.bucket, f})
 		}
 	}
-	for _, t := range out {
-		if faults := validation.IsDNS1123Subdomain(t.secret); len(faults) > 0 {
-			return nil, fault.New(fault.InvalidArgument, "secretFormat: no Secret can have the name %s; make the BucketAccess with a shorter name of its Secret", fault.Said(t.secret))
-		}
-	}
-	return out, nil
+	return out
 }
 
 func formatName(beside, format string) string { return beside + "-" + format }
@@ -106,7 +100,7 @@ func (s *Secrets) remove(ctx context.Context, access *objects.BucketAccess, of c
 	if err := s.secrets.Do(ctx, "get", have, at); err != nil || !f.owns(access, have) {
 		return err
 	}
-	err := s.secrets.Do(ctx, "delete", nil, func(r *rest.Request) *rest.Request {
+	err := s.change(ctx, "delete", nil, func(r *rest.Request) *rest.Request {
 		return at(r).Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &have.UID}})
 	})
 	if held, _ := f.read(have, secret.KeyPair{}); err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -362,7 +363,8 @@ func (t *tender) tried(id string) int {
 }
 
 // What a process that was killed has left is taken up at the start, what is granted comes
-// at once, and what fails is tried again for a time.
+// at once, and what fails is tried again for a time: for as long as an outage lasts, and soon
+// after its end.
 func TestSoon(t *testing.T) {
 	t.Parallel()
 	id := func(name string) cosi.AccountID {
@@ -373,9 +375,17 @@ func TestSoon(t *testing.T) {
 		return id
 	}
 	synctest.Test(t, func(t *testing.T) {
-		away := errors.New("away")
+		const outage = 2 * time.Hour
+		away, begin, since := errors.New("away"), time.Now(), 0
 		p := &tender{tries: map[string]int{}, all: []cosi.AccountID{id("left")}, fail: func(id string, n int) error {
-			if id == "main.team.never" || n < 3 {
+			switch {
+			case id == "main.team.outage" && time.Since(begin) < outage:
+				return fault.New(fault.Unavailable, "the API server is away")
+			case id == "main.team.outage":
+				if since++; since < 4 { // the sidecar is not done either
+					return away
+				}
+			case id == "main.team.never" || n < 3:
 				return away
 			}
 			return nil
@@ -389,15 +399,63 @@ func TestSoon(t *testing.T) {
 		go func() { s.Run(ctx, p, time.Minute); close(done) }()
 		s.Soon(id("granted"))
 		s.Soon(id("never"))
+		s.Soon(id("outage"))
 		synctest.Wait()
 		if n := p.tried("main.team.granted"); n != 1 {
 			t.Errorf("tried %d times at once", n)
 		}
+		time.Sleep(outage - time.Second)
+		during := p.tried("main.team.outage")
+		time.Sleep(2*time.Minute + time.Second)
+		after := p.tried("main.team.outage")
 		time.Sleep(time.Hour)
 		cancel()
 		<-done
+		if after != during+1 || p.tried("main.team.outage") != after+3 {
+			t.Errorf("tried %d times in the outage, %d until soon after, and %d in all", during, after, p.tried("main.team.outage"))
+		}
+		delete(p.tries, "main.team.outage")
 		if want := map[string]int{"": 3, "main.team.left": 3, "main.team.granted": 3, "main.team.never": 16}; !maps.Equal(p.tries, want) {
 			t.Errorf("tries are %v, want %v", p.tries, want)
 		}
+	})
+}
+
+// hanging waits for the backend dead until it is told to stop.
+type hanging struct{ done chan string }
+
+func (h hanging) Tend(ctx context.Context, key journal.Key) error {
+	if strings.HasPrefix(key.ID, "dead.") {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	h.done <- key.ID
+	return nil
+}
+
+func (hanging) Unformatted(context.Context) ([]cosi.AccountID, error) { return nil, nil }
+
+// A storage service that does not answer holds up no access at another.
+func TestSoonAtEachBackend(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, err := delivery.New(delivery.Config{At: &rest.Config{}, Called: func(string, error) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		p, ended := hanging{make(chan string, 1)}, make(chan struct{})
+		for n := range 20 {
+			s.Soon(cosi.AccountID{ContractID: cosi.ContractID{Backend: "dead", Contract: "team"}, Account: fmt.Sprint("ba-", n)})
+		}
+		go func() { s.Run(ctx, p, time.Minute); close(ended) }()
+		synctest.Wait()
+		s.Soon(first("old").Access)
+		synctest.Wait()
+		if len(p.done) != 1 {
+			t.Error("an access at a backend that answers waits for one that does not")
+		}
+		cancel()
+		<-ended
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/provisioner"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 // A driver that must not read applications' Secrets has another process write them,
@@ -95,17 +96,22 @@ func (s *Secrets) answer(w http.ResponseWriter, r *http.Request) {
 // remote asks the process at a socket.
 type remote struct {
 	socket string
+	called func(call string, err error)
 	http   *http.Client
 }
 
-func newRemote(socket string) *remote {
+func newRemote(socket string, called func(string, error)) *remote {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}
-	return &remote{socket, &http.Client{Transport: &http.Transport{DialContext: dial, IdleConnTimeout: 30 * time.Second}}}
+	return &remote{socket, called, &http.Client{Transport: &http.Transport{DialContext: dial, IdleConnTimeout: 30 * time.Second}, Timeout: serveWithin}}
 }
 
 func (r *remote) ask(ctx context.Context, a asked) (written bool, err error) {
+	defer func() { r.called("deliver", err) }()
+	if err := transport.May(ctx, transport.AttemptTimeout); err != nil {
+		return false, err
+	}
 	pair := a.Delivery.Key
 	a.Key = key{pair.AccessKeyID, pair.SecretAccessKey.Reveal(), pair.SessionToken.Reveal()}
 	body, err := json.Marshal(a)

@@ -10,6 +10,15 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
+// A process that takes a request and never answers holds up no command that has no end of
+// its own, nor the locks that it has.
+func TestAnswersAreWaitedForWithAnEnd(t *testing.T) {
+	t.Parallel()
+	if got := newRemote("/none.sock", nil).http.Timeout; got != serveWithin {
+		t.Errorf("an answer is waited for as long as %s, want %s", got, serveWithin)
+	}
+}
+
 // parse reads a file of sections as the least careful of its readers does: one that cuts
 // comments off, takes quotes away, and replaces variables.
 func parse(t *testing.T, text string) map[string]string {

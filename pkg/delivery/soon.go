@@ -9,21 +9,34 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
 )
 
 // Between two attempts for an access, and how many there are until its turn in the course
-// of drift's interval: enough for a sidecar and an API server that are slow, or for a
-// person to read an Event.
+// of drift's interval: enough for a sidecar that is slow, or for a person to read an Event.
+// What fails because the API server or a service is away is tried until that is over.
 const (
 	firstWait = time.Second
 	lastWait  = 2 * time.Minute
 	attempts  = 15
-	workers   = 4
+	workers   = 4 // of each backend
 )
 
-func newQueue() workqueue.TypedRateLimitingInterface[cosi.AccountID] {
-	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[cosi.AccountID](firstWait, lastWait))
+// queue has accesses of one backend, so that one that does not answer holds up no other's.
+type queue = workqueue.TypedRateLimitingInterface[cosi.AccountID]
+
+func (s *Secrets) queueOf(backend string) queue {
+	s.queueing.Lock()
+	defer s.queueing.Unlock()
+	q := s.queues[backend]
+	if q == nil {
+		q = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[cosi.AccountID](firstWait, lastWait))
+		if s.queues[backend] = q; s.work != nil {
+			s.work(q)
+		}
+	}
+	return q
 }
 
 // Tender does what is due of an access; *provisioner.Provisioner does.
@@ -35,40 +48,59 @@ type Tender interface {
 }
 
 // Soon implements provisioner.Deliverer.
-func (s *Secrets) Soon(id cosi.AccountID) { s.queue.Add(id) }
+func (s *Secrets) Soon(id cosi.AccountID) { s.queueOf(id.Backend).Add(id) }
 
 // All is Soon for every access whose Secrets may have to be written: a process that was
 // killed has left some.
-func (s *Secrets) All() { s.queue.Add(cosi.AccountID{}) }
+func (s *Secrets) All() { s.Soon(cosi.AccountID{}) }
 
 // Run does what is to be done soon, until ctx ends. Each attempt has so much time.
 func (s *Secrets) Run(ctx context.Context, p Tender, timeout time.Duration) {
-	defer context.AfterFunc(ctx, s.queue.ShutDown)()
-	s.All()
 	var working sync.WaitGroup
-	for range workers {
-		working.Go(func() {
-			for s.serve(ctx, p, timeout) {
-			}
-		})
+	work := func(q queue) {
+		for range workers {
+			working.Go(func() {
+				for s.serve(ctx, p, q, timeout) {
+				}
+			})
+		}
 	}
+	s.queueing.Lock()
+	for _, q := range s.queues {
+		work(q)
+	}
+	s.work = work
+	s.queueing.Unlock()
+	s.All()
+	<-ctx.Done()
+	s.queueing.Lock()
+	for _, q := range s.queues {
+		q.ShutDown()
+	}
+	s.work = nil
+	s.queueing.Unlock()
 	working.Wait()
 }
 
 // serve does one piece of work. False if there will be none.
-func (s *Secrets) serve(ctx context.Context, p Tender, timeout time.Duration) bool {
-	id, end := s.queue.Get()
+func (s *Secrets) serve(ctx context.Context, p Tender, q queue, timeout time.Duration) bool {
+	id, end := q.Get()
 	if end {
 		return false
 	}
-	defer s.queue.Done(id)
+	defer q.Done(id)
 	err := s.tend(ctx, p, id, timeout)
-	if err == nil || s.queue.NumRequeues(id) >= attempts {
-		s.queue.Forget(id)
+	away, failed := fault.Passing(err), q.NumRequeues(id)
+	if err == nil || !away && failed >= attempts {
+		q.Forget(id)
 		return true
 	}
-	klog.FromContext(ctx).V(2).Info("The Secrets of an access are written later", "account", id, "reason", err)
-	s.queue.AddRateLimited(id)
+	klog.FromContext(ctx).V(2).Info("What is due of an access is done later", "account", id, "reason", err)
+	if away && failed >= attempts/2 {
+		q.AddAfter(id, lastWait) // an outage leaves attempts for what comes after it
+	} else {
+		q.AddRateLimited(id)
+	}
 	return true
 }
 
@@ -80,7 +112,7 @@ func (s *Secrets) tend(ctx context.Context, p Tender, id cosi.AccountID, timeout
 	}
 	all, err := p.Unformatted(ctx)
 	for _, one := range all {
-		s.queue.Add(one)
+		s.Soon(one)
 	}
 	return err
 }

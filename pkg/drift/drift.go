@@ -72,6 +72,9 @@ type Config struct {
 	Timeout time.Duration
 	// Recorder hears of it.
 	Recorder Recorder
+	// Again, which may be nil, hears of a record for which what is due could not be done
+	// because something is away. Without it, that waits for the next turn.
+	Again func(key journal.Key)
 }
 
 const (
@@ -87,17 +90,28 @@ const (
 func Run(ctx context.Context, c Config) {
 	r := &runner{Config: c, limit: rate.NewLimiter(rate.Inf, 1)}
 	var last config.Drift
+	var begin time.Time
 	for ctx.Err() == nil {
-		s, now := c.Settings(), time.Now()
+		s, after := c.Settings(), journal.Place{}
 		r.limit.SetLimit(rate.Limit(s.CallsPerSecond))
-		begin, after := now.Truncate(s.Interval), journal.Place{}
-		if s != last { // what had its turn before the start has it in the next interval
-			after.At = phase(now.Sub(begin), s.Interval)
+		if s == last {
+			begin = begin.Add(time.Since(begin).Truncate(s.Interval))
+		} else { // what had its turn before the start has it in the next interval
+			var in time.Duration
+			begin, in = began(time.Now(), s.Interval)
+			after.At = phase(in, s.Interval)
 		}
 		last = s
 		r.pass(ctx, s, begin, after)
 		r.waitUntil(ctx, s, begin.Add(s.Interval))
 	}
+}
+
+// began is when the interval of now began, and how long ago. It keeps the reading of the
+// clock that cannot be set: one that is set back does not hold the turns up.
+func began(now time.Time, interval time.Duration) (begin time.Time, ago time.Duration) {
+	ago = now.Sub(now.Truncate(interval))
+	return now.Add(-ago), ago
 }
 
 type runner struct {
@@ -203,9 +217,9 @@ func (r *runner) look(ctx context.Context, key journal.Key) {
 		}
 		log.Info("Changed behind the driver's back", values...)
 	}
-	switch fault.KindOf(err) {
-	case "":
-	case fault.Unavailable, fault.RateLimited, fault.Pending, fault.Canceled: // an outage is not told for each thing
+	switch {
+	case err == nil:
+	case fault.Passing(err): // an outage is not told for each thing
 		log.V(2).Info("Drift check failed", "reason", err)
 	default:
 		log.Info("Drift check failed", "reason", err)
@@ -218,6 +232,9 @@ func (r *runner) tend(ctx context.Context, key journal.Key) {
 	defer cancel()
 	if err := r.Inspector.Tend(ctx, key); err != nil {
 		klog.FromContext(ctx).V(2).Info("What is due could not be done; it is tried again", string(key.Kind), key.ID, "reason", err)
+		if fault.Passing(err) && r.Again != nil {
+			r.Again(key)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -34,6 +35,7 @@ type inspector struct {
 	calls int64 // of each look
 	uses  []contract.BucketUse
 	look  func(ctx context.Context) error
+	due   map[string]error // of a record, why what is due cannot be done
 
 	mu     sync.Mutex
 	looked map[string][]time.Time
@@ -68,7 +70,7 @@ func (i *inspector) MeasureContract(context.Context, cosi.ContractID) ([]contrac
 	return i.uses, i.uses != nil, nil
 }
 
-func (i *inspector) Tend(context.Context, journal.Key) error { return nil }
+func (i *inspector) Tend(_ context.Context, key journal.Key) error { return i.due[key.ID] }
 
 // world is a journal with buckets, and settings that can change.
 type world struct {
@@ -156,6 +158,16 @@ func TestTurns(t *testing.T) {
 	})
 }
 
+// A clock that is set while the driver runs neither holds turns up nor brings them all at
+// once: a time that has the reading of the clock that cannot be set says so when printed.
+func TestTurnsAreByTheClockThatCannotBeSet(t *testing.T) {
+	now := time.Now()
+	begin, ago := began(now, time.Hour)
+	if !begin.Round(0).Equal(now.Truncate(time.Hour)) || now.Sub(begin) != ago || !strings.Contains(begin.String(), " m=") {
+		t.Errorf("the interval of %s began at %s, %s ago", now, begin, ago)
+	}
+}
+
 // The calls of all looks keep to the rate, though the interval is overrun; and
 // everything has its turn then, too.
 func TestRate(t *testing.T) {
@@ -225,6 +237,18 @@ func TestStop(t *testing.T) {
 			t.Error("nothing was looked at")
 		}
 	})
+}
+
+// What could not be done because something is away does not wait for its next turn.
+func TestAgain(t *testing.T) {
+	w := newWorld(t, 3, config.Drift{Mode: config.DriftOff, Interval: time.Hour, CallsPerSecond: 100})
+	w.due = map[string]error{bucketID(1).String(): fault.New(fault.Unavailable, "away"), bucketID(2).String(): fault.New(fault.Conflict, "not ours")}
+	var again []string
+	w.Again = func(key journal.Key) { again = append(again, key.ID) }
+	synctest.Test(t, func(t *testing.T) { w.run(t, time.Hour-time.Second) })
+	if !slices.Equal(again, []string{bucketID(1).String()}) {
+		t.Errorf("again are %v", again)
+	}
 }
 
 // What buckets hold is asked once for each contract and interval, whatever the mode.

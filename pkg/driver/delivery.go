@@ -10,6 +10,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/delivery"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/events"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/metrics"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/server"
@@ -43,6 +44,19 @@ func authorities(backends []config.Backend) func(backend string) ([]byte, error)
 			return nil, nil
 		}
 		return os.ReadFile(files[backend])
+	}
+}
+
+// again has what is due of an access done as soon as what is away is back; nil if there is
+// nothing that does it.
+func again(d *delivery.Secrets) func(journal.Key) {
+	if d == nil {
+		return nil
+	}
+	return func(key journal.Key) {
+		if id, err := cosi.ParseAccountID(key.ID); err == nil && key.Kind == journal.Accounts {
+			d.Soon(id)
+		}
 	}
 }
 

@@ -179,7 +179,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	beside.Go(func() {
 		drift.Run(ctx, drift.Config{
 			Journal: records, Inspector: p, Settings: current.drift, Mode: current.driftMode, Timeout: c.Driver.CallTimeout,
-			Recorder: newMeter(m, claimer(current, teller)),
+			Recorder: newMeter(m, claimer(current, teller)), Again: again(in.deliverer),
 		})
 	})
 	var adminErr error

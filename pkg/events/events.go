@@ -13,7 +13,6 @@ package events
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -33,6 +32,7 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/kube/objects"
+	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
 )
 
 const (
@@ -185,21 +185,23 @@ func (t *Teller) tell(ctx context.Context, f Failure) error {
 	}
 	of.APIVersion, of.Kind = "objectstorage.k8s.io/"+f.Version, "BucketClaim"
 	if f.Access != "" { // an access is in the namespace of its claim
-		var list objects.BucketAccessList
-		err := at.accesses.Do(ctx, "list", &list, func(r *rest.Request) *rest.Request {
-			return r.Namespace(of.Namespace).Param("limit", fmt.Sprint(accesses))
-		})
-		if err != nil {
-			return err
-		}
 		of.Kind, of.Name = "BucketAccess", ""
-		for _, a := range list.Items {
-			if a.UID != "" && strings.HasSuffix(f.Access, string(a.UID)) {
-				of.Name, of.UID = a.Name, a.UID
+		looked := 0
+		err := transport.Pages(ctx, func(ctx context.Context, next string) (string, bool, error) {
+			var list objects.BucketAccessList
+			err := at.accesses.Do(ctx, "list", &list, func(r *rest.Request) *rest.Request {
+				return r.Namespace(of.Namespace).VersionedParams(&metav1.ListOptions{Limit: objects.Page, Continue: next}, metav1.ParameterCodec)
+			})
+			for _, a := range list.Items {
+				if a.UID != "" && strings.HasSuffix(f.Access, string(a.UID)) {
+					of.Name, of.UID = a.Name, a.UID
+				}
 			}
-		}
-		if of.Name == "" {
-			return nil
+			looked += len(list.Items)
+			return list.Continue, list.Continue != "" && of.Name == "" && looked < accesses, err
+		})
+		if err != nil || of.Name == "" {
+			return err
 		}
 	}
 	now := metav1.Now()

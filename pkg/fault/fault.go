@@ -129,6 +129,16 @@ func KindOf(err error) Kind {
 // Is reports whether err is a fault of the given kind.
 func Is(err error, kind Kind) bool { return KindOf(err) == kind }
 
+// Passing reports whether a fault says nothing of the thing that was asked for: what
+// answers for it is away for now.
+func Passing(err error) bool {
+	switch KindOf(err) {
+	case Unavailable, RateLimited, Pending, Canceled:
+		return true
+	}
+	return false
+}
+
 // IgnoreNotFound is err, or nil if its kind is NotFound: for what removes a thing
 // that may be gone.
 func IgnoreNotFound(err error) error {

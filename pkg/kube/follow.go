@@ -51,13 +51,13 @@ func (c *Client) Follow(example runtime.Object, list func() runtime.Object, labe
 	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			out := list()
-			err := prepare("list", o).Do(ctx).Into(out)
+			err := prepare("list", o).Do(unlogged(ctx)).Into(out)
 			c.called("list", c.Classify("list", err))
 			return out, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.Watch = true
-			w, err := prepare("watch", o).Watch(ctx)
+			w, err := prepare("watch", o).Watch(unlogged(ctx))
 			c.called("watch", c.Classify("watch", err))
 			return w, err
 		},
@@ -77,7 +77,7 @@ func Versions(ctx context.Context, at *rest.Config, group string) ([]string, err
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	ctx, cancel := context.WithTimeout(unlogged(ctx), CallTimeout)
 	defer cancel()
 	var out metav1.APIGroup
 	body, err := c.rest.Get().AbsPath("/apis", group).SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Raw()

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/transport"
@@ -113,7 +114,7 @@ var methods = map[string]string{
 // be nil. prepare completes the request. What is to be repeated is the caller's
 // decision.
 func (c *Client) Do(ctx context.Context, call string, out runtime.Object, prepare func(*rest.Request) *rest.Request) error {
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	ctx, cancel := context.WithTimeout(unlogged(ctx), CallTimeout)
 	defer cancel()
 	result := prepare(c.request(call)).Do(ctx)
 	err := result.Error()
@@ -128,11 +129,15 @@ func (c *Client) Do(ctx context.Context, call string, out runtime.Object, prepar
 // Watch begins to watch for a time.
 func (c *Client) Watch(ctx context.Context, length time.Duration, prepare func(*rest.Request) *rest.Request) (watch.Interface, error) {
 	w, err := prepare(c.request("watch")).Param("watch", "true").
-		Param("timeoutSeconds", strconv.Itoa(int(length.Seconds()))).Watch(ctx)
+		Param("timeoutSeconds", strconv.Itoa(int(length.Seconds()))).Watch(unlogged(ctx))
 	err = c.Classify("watch", err)
 	c.called("watch", err)
 	return w, err
 }
+
+// unlogged keeps what is sent and answered out of the log: from level 8 on the library
+// writes it there, with the keys that Secrets hold.
+func unlogged(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
 
 func (c *Client) request(call string) *rest.Request {
 	r := c.rest.Verb(methods[call]).Resource(c.resource.Name).MaxRetries(0)

@@ -151,7 +151,7 @@ func New() *Metrics {
 		}, []string{"call", "outcome"}),
 		secrets: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "secret_calls_total",
-			Help: "Calls tried at the Kubernetes API server for the Secrets of applications, by call and outcome.",
+			Help: "Calls tried at the Kubernetes API server for the Secrets of applications, or of the command deliver in the driver's place, by call and outcome.",
 		}, []string{"call", "outcome"}),
 	}
 	m.registry.MustRegister(m.build, m.up, m.ready, m.use, m.contents, m.rpcs, m.panics, m.backend, m.requests, m.journal, m.calls, m.repairs, m.changes, m.reloads, m.looks,
@@ -236,7 +236,8 @@ func (m *Metrics) ObjectCall(call string, err error) {
 	m.objects.WithLabelValues(call, outcome(err)).Inc()
 }
 
-// SecretCall records a call tried for the Secret of an application.
+// SecretCall records a call tried for the Secret of an application: a verb at the API
+// server, or "deliver".
 func (m *Metrics) SecretCall(call string, err error) {
 	m.secrets.WithLabelValues(call, outcome(err)).Inc()
 }

@@ -108,7 +108,7 @@ func (p *Provisioner) takeOnAll(ctx context.Context, id cosi.AccountID, grant jo
 				return notThere(bucketID)
 			}
 			err = p.takeOn(ctx, bucketID, terms)
-			if err != nil && !passing(err) && !terms.AdoptBuckets && !errors.Is(err, contract.ErrOtherJournal) { // whatever is there, it is not ours
+			if err != nil && !fault.Passing(err) && !terms.AdoptBuckets && !errors.Is(err, contract.ErrOtherJournal) { // whatever is there, it is not ours
 				err = notThere(bucketID)
 			}
 		}

@@ -51,7 +51,7 @@ func (p *Provisioner) Converge(ctx context.Context, contracts map[cosi.ContractI
 			if err == nil || fault.Is(err, fault.NotFound) {
 				return nil
 			}
-			if !passing(err) {
+			if !fault.Passing(err) {
 				klog.FromContext(ctx).Info("Contract cannot be used now", "contract", id, "reason", err)
 				return nil
 			}

@@ -277,7 +277,7 @@ func (p *Provisioner) restoreBucket(ctx context.Context, record *journal.Bucket,
 			err = p.arrived(ctx, record)
 		}
 	}
-	if passing(err) {
+	if fault.Passing(err) {
 		klog.FromContext(ctx).Info("A bucket could not be checked; answering from the journal", "bucket", record.ID, "reason", err)
 		return nil
 	}
@@ -295,7 +295,7 @@ func (p *Provisioner) bring(ctx context.Context, record *journal.Bucket, spec pa
 	}
 	err := p.restore(ctx, record, changes)
 	gone := had != nil && settings != nil && len(settings.Parameters) == 0 // and never brought back
-	if err != nil && changes && !gone && !passing(err) && !fault.Is(err, fault.NotFound) {
+	if err != nil && changes && !gone && !fault.Passing(err) && !fault.Is(err, fault.NotFound) {
 		ctx, cancel := undoing(ctx)
 		defer cancel()
 		if undoErr := errors.Join(p.leave(ctx, record, before, had), p.restore(ctx, record, true)); undoErr != nil {
@@ -415,7 +415,7 @@ func (p *Provisioner) stillOurs(record *journal.Bucket, mark string) bool {
 // error: looked is false then.
 func (p *Provisioner) look(ctx context.Context, record *journal.Bucket, do func(context.Context, *bucket.Engine) error) (looked bool, err error) {
 	err = p.withBucket(ctx, record, do)
-	if passing(err) {
+	if fault.Passing(err) {
 		klog.FromContext(ctx).Info("A bucket could not be checked; answering from the journal", "bucket", record.ID, "reason", err)
 		return false, nil
 	}

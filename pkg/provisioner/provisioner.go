@@ -119,7 +119,8 @@ func (p *Provisioner) TakenOver() {
 	p.graces.clear()
 }
 
-// undoTimeout bounds what is done after a call has failed or been given up.
+// undoTimeout bounds what is done after a call has failed or been given up, and what a call
+// can do without.
 const undoTimeout = 5 * time.Second
 
 // call is a use case under way.
@@ -195,16 +196,6 @@ func join(faults ...error) error {
 		texts[i] = err.Error()
 	}
 	return fault.Wrap(fault.KindOf(faults[0]), faults[0], "%s", strings.Join(texts, "; "))
-}
-
-// passing reports whether a fault says nothing of the thing that was asked for:
-// it is away for now.
-func passing(err error) bool {
-	switch fault.KindOf(err) {
-	case fault.Unavailable, fault.RateLimited, fault.Pending, fault.Canceled:
-		return true
-	}
-	return false
 }
 
 // parseBucket reads a bucket's id. An id that names no backend of the driver's is

@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"context"
+	"errors"
 	"math/bits"
 	"sync"
 	"time"
@@ -49,6 +50,16 @@ type Deliverer interface {
 	Soon(access cosi.AccountID)
 }
 
+// Undecided reports whether an error of a Deliverer leaves open which key a Secret holds:
+// the key before may still be in it.
+func Undecided(err error) bool {
+	switch fault.KindOf(err) {
+	case "", fault.Mismatch, fault.NotFound, fault.Conflict, fault.FailedPrecondition:
+		return false
+	}
+	return true
+}
+
 // Delivery is a key for the Secrets of an access.
 type Delivery struct {
 	Access  cosi.AccountID
@@ -64,6 +75,9 @@ type Delivery struct {
 	First   bool
 }
 
+// errLeaving says that the access itself is gone or being deleted.
+var errLeaving = errors.New("leaving")
+
 // settle is for how much of a grace a process has to have watched it, at most. The
 // kubelet brings a Secret into a pod in less.
 const settle = 10 * time.Minute
@@ -75,7 +89,7 @@ func (p *Provisioner) renew(ctx context.Context, slot *keys.Slot, record *journa
 	if err == nil {
 		reason, err = KeyNotRenewed, p.renewed(ctx, slot, record)
 	}
-	if p.told != nil && err != nil && !passing(err) && !fault.Is(err, fault.FailedPrecondition) {
+	if p.told != nil && err != nil && !fault.Passing(err) && !errors.Is(err, errLeaving) {
 		p.told(reason, record.ID, bucketIDOf(record.ID, record.Effective.Buckets[0]), err)
 	}
 	return err
@@ -153,9 +167,7 @@ func (p *Provisioner) finish(ctx context.Context, slot *keys.Slot, record *journ
 			p.graces.watched(record)
 			return err
 		}
-		switch fault.KindOf(err) {
-		case "", fault.Mismatch, fault.NotFound, fault.Conflict, fault.FailedPrecondition:
-		default: // it may hold the old key
+		if Undecided(err) {
 			return undelivered(err)
 		}
 	}
@@ -223,6 +235,9 @@ func (p *Provisioner) deliver(ctx context.Context, record *journal.Account, d De
 		d.Buckets = append(d.Buckets, p.bucketOf(bucket))
 	}
 	written, err = p.deliverer.Deliver(ctx, d)
+	if fault.Is(err, fault.FailedPrecondition) {
+		err = fault.Wrap(fault.FailedPrecondition, errLeaving, "%s", err)
+	}
 	if err == nil && len(d.Formats) > 0 {
 		record.Formatted = d.Key.AccessKeyID // the caller saves it
 	}

@@ -58,7 +58,10 @@ func (p *Provisioner) RevokeAccess(ctx context.Context, accountID string, bucket
 		return fault.In(err, "access %s", id)
 	}
 	if formats := record.Effective.SecretFormat; p.deliverer != nil && len(formats) > 0 {
-		if err := p.deliverer.Withdraw(ctx, id, formats); err != nil { // its owner reference deletes it too
+		withdrawing, cancel := context.WithTimeout(ctx, undoTimeout) // the record has to go, too
+		err := p.deliverer.Withdraw(withdrawing, id, formats)
+		cancel()
+		if err != nil { // its owner reference deletes it too
 			klog.FromContext(ctx).Info("The Secrets of secretFormat were not deleted; Kubernetes deletes them with their BucketAccess", "account", id, "reason", err)
 		}
 	}
@@ -69,9 +72,9 @@ func (p *Provisioner) RevokeAccess(ctx context.Context, accountID string, bucket
 // [Provisioner.LiftAccess]. When it returns nil the storage refuses the key. It is
 // for a key that has leaked: the access itself stays, with its Secret.
 func (p *Provisioner) CutAccess(ctx context.Context, id cosi.AccountID) error {
-	return p.onKey(ctx, id, p.begin, func(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
+	return p.later(id, p.onKey(ctx, id, p.begin, func(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
 		return p.cut(ctx, slot, record)
-	})
+	}))
 }
 
 func (p *Provisioner) cut(ctx context.Context, slot *keys.Slot, record *journal.Account) error {

@@ -13,7 +13,7 @@ import (
 // RotateAccess issues a new key for an access; see [keys.Slot.Rotate]. What is due
 // of a rotation before is done first.
 func (p *Provisioner) RotateAccess(ctx context.Context, id cosi.AccountID, grace time.Duration) error {
-	return p.onKey(ctx, id, p.begin, func(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
+	return p.later(id, p.onKey(ctx, id, p.begin, func(ctx context.Context, slot *keys.Slot, record *journal.Account) error {
 		if record.Cut != "" {
 			return isCut(id)
 		}
@@ -31,9 +31,18 @@ func (p *Provisioner) RotateAccess(ctx context.Context, id cosi.AccountID, grace
 		if err := slot.Rotate(ctx, grace, since); err != nil {
 			return err
 		}
-		_ = p.renew(ctx, slot, record) // what could not be delivered is told, and tried again
+		_ = p.later(id, p.renew(ctx, slot, record)) // what is not away is told
 		return nil
-	})
+	}))
+}
+
+// later has what is due of an access done soon, if it could not be done because something
+// is away.
+func (p *Provisioner) later(id cosi.AccountID, err error) error {
+	if fault.Passing(err) && p.deliverer != nil {
+		p.deliverer.Soon(id)
+	}
+	return err
 }
 
 // ReplaceKey replaces the key of an access if it was issued before a time, with the
@@ -111,7 +120,11 @@ func (p *Provisioner) Tend(ctx context.Context, key journal.Key) error {
 			if record.Cut != "" {
 				return p.cut(ctx, slot, record)
 			}
-			return p.renew(ctx, slot, record)
+			err := p.renew(ctx, slot, record)
+			if r := record.Rotation; err == nil && r != nil && keys.Due(r) {
+				err = fault.New(fault.Pending, "its old key is revoked when this process has watched its grace, or %s of it", settle)
+			}
+			return err
 		}))
 	}
 	return nil

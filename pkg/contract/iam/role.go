@@ -75,7 +75,7 @@ type InstanceProfile struct {
 }
 
 // renewBefore is how long before its end a temporary key is replaced, so that no
-// call outlives it.
+// call outlives it, and what gives the next one may be away for as long.
 const renewBefore = 5 * time.Minute
 
 // What is asked for a key, as metrics and messages call it.
@@ -177,6 +177,9 @@ func onNode() *http.Client { return transport.Bounded(&http.Transport{}) }
 
 // temporary gives a role's key of now, and asks for the next in time.
 func temporary(from aws.CredentialsProvider, operation string, observe func(string, error), classify func(error) error) func(context.Context, string) (secret.KeyPair, error) {
+	if _, own := from.(aws.HandleFailRefreshCredentialsCacheStrategy); !own {
+		from = lasting{from, func(err error) { observe(operation, classify(err)) }}
+	}
 	cache := aws.NewCredentialsCache(from, func(o *aws.CredentialsCacheOptions) { o.ExpiryWindow = renewBefore })
 	return func(ctx context.Context, _ string) (secret.KeyPair, error) {
 		var key aws.Credentials
@@ -192,6 +195,22 @@ func temporary(from aws.CredentialsProvider, operation string, observe func(stri
 			AccessKeyID: key.AccessKeyID, SecretAccessKey: secret.New(key.SecretAccessKey), SessionToken: secret.New(key.SessionToken),
 		}, err
 	}
+}
+
+// lasting uses a key until it ends as long as there is no next one.
+type lasting struct {
+	aws.CredentialsProvider
+	failed func(error)
+}
+
+// HandleFailToRefresh implements aws.HandleFailRefreshCredentialsCacheStrategy.
+func (l lasting) HandleFailToRefresh(_ context.Context, have aws.Credentials, err error) (aws.Credentials, error) {
+	have.Expires = have.Expires.Add(renewBefore) // as it was told: the cache takes it off again
+	if !have.HasKeys() || have.Expired() {
+		return have, err
+	}
+	l.failed(err)
+	return have, nil
 }
 
 // agents is how the agent's refusals are read (eks-pod-identity-agent, whose codes are

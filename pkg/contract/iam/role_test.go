@@ -131,6 +131,23 @@ func TestRole(t *testing.T) {
 	}
 }
 
+// While what gives the keys is away, the key of now is used until it ends.
+func TestRoleWhileItsServiceIsAway(t *testing.T) {
+	t.Parallel()
+	for as := range asRole {
+		for life, works := range map[time.Duration]bool{4 * time.Minute: true, -time.Second: as == "instanceProfile"} { // whose service says that of its keys
+			service := &cloud{life: life}
+			p, file := withRole(t, service, as)
+			must(t, os.WriteFile(file, []byte("token"), 0o600))
+			must(t, p.Check(t.Context()))
+			service.refusal = "InternalFailure"
+			if err := p.Check(t.Context()); (err == nil) != works {
+				t.Errorf("%s, a key that lives for %s: %v", as, life, err)
+			}
+		}
+	}
+}
+
 func TestRoleRefused(t *testing.T) {
 	t.Parallel()
 	const trust, associated = "check that the role trusts", "check that a role is associated"

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Group is COSI's API group.
@@ -103,11 +104,28 @@ func (a *BucketAccess) DeepCopyObject() runtime.Object {
 	return &out
 }
 
-// BucketAccessList is a list of them.
+// BucketAccessList is a list of them, with as much as says which they are: what a tenant
+// has put beside that, which has no bound in all, is not kept.
 type BucketAccessList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata"`
-	Items           []BucketAccess `json:"items"`
+	Items           []Named `json:"items"`
+}
+
+// Page is how many objects of tenants are read at a time: each can be as long as the API
+// server takes them, which is more than a MiB.
+const Page = 20
+
+// Named is an object of which no more than its name is read.
+type Named struct {
+	Identity `json:"metadata"`
+}
+
+// Identity is as much of an object's metadata as says which it is.
+type Identity struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid"`
 }
 
 // DeepCopyObject implements runtime.Object. Nothing is changed in place.
