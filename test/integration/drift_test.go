@@ -331,8 +331,10 @@ func TestDriftReadsOnce(t *testing.T) {
 	writeFile(t, e.configFile, strings.Replace(text, "mode: off, interval: 1s", "mode: repair, interval: 2s", 1))
 	e.start()
 	e.passes()
+	writeFile(t, e.configFile, text) // no more looks begin, and those under way end in two passes
+	e.until(func() bool { return e.metric("contract_cosi_drift_interval_seconds") == 0 })
+	e.passes()
 	looks := e.metric("contract_cosi_drift_looks_total", `kind="bucket"`)
-	e.stop()
 	reads := map[string]int{}
 	for _, call := range e.line.Queries() {
 		if strings.Contains(call, contract+"-") && !strings.Contains(call, "/v1/") {
@@ -350,7 +352,6 @@ func TestDriftReadsOnce(t *testing.T) {
 			t.Errorf("%s came %d times in %d looks at each bucket", call, n, most)
 		}
 	}
-	e.start() // for the end of the test
 }
 
 // Two live drivers may both repair: what was changed is brought back, and no
