@@ -134,6 +134,7 @@ func FuzzModes(f *testing.F) {
 		f.Add(grantOf([3]int{mode, absent, absent}))
 		f.Add(grantOf([3]int{mode, 1, 1}, [3]int{3, 1, 1}))
 	}
+	f.Add([]byte("2\x06\x12\x02\b\x02 \x00")) // field 4 of a bucket is a number
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		first, later := &cosipb.DriverGrantBucketAccessRequest{}, &cosipb.DriverGrantBucketAccessRequestB2{}
 		if proto.Unmarshal(wire, first) != nil || proto.Unmarshal(wire, later) != nil {
@@ -148,8 +149,8 @@ func FuzzModes(f *testing.F) {
 			number := int(first.GetBuckets()[i].GetAccessMode().GetMode())
 			split := false
 			for unknown := first.GetBuckets()[i].ProtoReflect().GetUnknown(); len(unknown) > 0; {
-				field, _, n := protowire.ConsumeField(unknown)
-				split = split || field == 3 || field == 4
+				field, kind, n := protowire.ConsumeField(unknown)
+				split = split || (field == 3 || field == 4) && kind == protowire.BytesType // no other is a mode
 				unknown = unknown[n:]
 			}
 			if split {
