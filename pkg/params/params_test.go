@@ -343,6 +343,8 @@ func FuzzParseBucket(f *testing.F) {
 	f.Add("policy", policy)
 	f.Add("tags", "a=b,c=d")
 	f.Add("grantRead", `id="x"`)
+	f.Add("grantRead", `id=" "`)
+	f.Add("grantRead", "id=\"x\u00a0\"")
 	f.Fuzz(func(t *testing.T, key, value string) {
 		got, err := params.ParseBucket(map[string]string{"contract": "c", key: value})
 		if err != nil {

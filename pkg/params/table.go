@@ -81,7 +81,7 @@ func bucketRows() []row[Bucket] {
 		return row[Bucket]{
 			Parameter{Name: name, Option: "acl", Class: BucketClass, TestedOn: onVersitygw, Type: grantees, Text: "grants " + permission + " on the bucket to others by ACL", Opens: []Rule{{Pattern: `uri=.*`}, {Pattern: `uri="*http://acs\.amazonaws\.com/groups/s3/LogDelivery"*`, Not: true}},
 				Check: Check{List: true, MaxItems: maxGrantees, Rules: []Rule{
-					{Pattern: `(id|uri|emailAddress)="*[^"].*`, Fault: "is not id=…, uri=… or emailAddress=…"},
+					{Pattern: `(id|uri|emailAddress)="*[^"\s\v\pZ\x{85}]+"*`, Fault: "is not id=…, uri=… or emailAddress=…"},
 				}}},
 			func(b *Bucket, v string) error { *list(&b.Grants) = grantList(v); return nil },
 		}

@@ -50,11 +50,30 @@ func Read(text []byte, into any) (Section, error) {
 	case err != nil:
 		return s, syntax(text, err)
 	}
+	if n := endless(&document, map[*yaml.Node]bool{}); n != nil {
+		return s, fmt.Errorf("  line %d: the alias *%s stands in the part that it stands for; write out what it should be", n.Line, n.Value)
+	}
 	s.node = document.Content[0]
 	if err := decoder.Decode(&document); !errors.Is(err, io.EOF) {
 		s.Faultf("there is a second YAML document; leave one")
 	}
 	return s, s.decode(into)
+}
+
+// endless is an alias within what it stands for, of which there is no end to read; nil
+// if there is none.
+func endless(n *yaml.Node, around map[*yaml.Node]bool) *yaml.Node {
+	if around[n.Alias] {
+		return n
+	}
+	around[n] = true
+	defer delete(around, n)
+	for _, part := range n.Content {
+		if found := endless(part, around); found != nil {
+			return found
+		}
+	}
+	return nil
 }
 
 // At is the part of s that is reached by keys (strings) and indices (ints).

@@ -75,8 +75,9 @@ func TestFaultsOfAFile(t *testing.T) {
 		"a tab later":     {"part:\n  url: x\n\twords: []\n", []string{"line 3: a tab indents the line, where YAML takes spaces only; put spaces in its place"}},
 		"a tab between":   {"name:\tx\nmarks:\n  a: |\n    b\tc\n", nil},
 		"no YAML":         {"name: a\nparts: [\n", []string{"line 2: did not find expected node content; look for a quote, a bracket, a colon or an indentation that is wrong there or in the next line"}},
-		"itself":          {"parts: &a [*a]\n", []string{"line 1: parts[0]: a list stands where a section belongs"}},
-		"itself, merged":  {"part: &a {<<: *a}\n", []string{"anchor 'a' value contains itself"}},
+		"itself":          {"parts: &a [*a]\n", []string{"line 1: the alias *a stands in the part that it stands for; write out what it should be"}},
+		"itself, merged":  {"part: &a {<<: *a}\n", []string{"line 1: the alias *a stands in the part that it stands for; write out what it should be"}},
+		"itself, twice":   {"part: &a {<<: [*a]}\npart: [*a]\n", []string{"line 1: the alias *a stands in the part that it stands for; write out what it should be"}},
 		"no key": {"'': x\n'%s': y\n", []string{
 			"line 1: the key is unknown; known are deep, limit, marks, name, open, part, parts, try, wait",
 			"line 2: %s: the key is unknown; known are deep, limit, marks, name, open, part, parts, try, wait",
@@ -183,6 +184,7 @@ func TestFilesOfSecrets(t *testing.T) {
 
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("part: &a {<<: [*a], url: x}\nparts: [*a, 1, {}]"))
+	f.Add([]byte("part: &a {<<: [*a], url: x}\npart: [*a, 1, {}]"))
 	f.Add([]byte("open: {kind: a, '': [~]}\n\tname: b\n"))
 	f.Add([]byte("? [a]\n: b\nlimit: 0x1\n---\n"))
 	f.Fuzz(func(_ *testing.T, text []byte) {
