@@ -135,7 +135,7 @@ func (k *control) contract(ctx context.Context, obj *v1alpha1.Contract) (again t
 	if !o.accepted() {
 		set(obj, &status.Conditions, v1alpha1.Accepted, metav1.ConditionFalse, o.reason, o.message)
 		set(obj, &status.Conditions, v1alpha1.Ready, metav1.ConditionFalse, o.reason, o.message)
-		if o.reason == keyNotAllowed { // any more
+		if o.reason == keyNotAllowed { // its class has taken that back
 			err = k.takeKey(ctx, obj, status)
 		}
 		return 0, errors.Join(err, k.tell(ctx, obj, status))
