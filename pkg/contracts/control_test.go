@@ -315,7 +315,7 @@ func TestARefusedCancelIsTriedLessOften(t *testing.T) {
 }
 
 // The end of a Contract is not the end of another's contract, however bad its own order
-// is, and whoever has put the finalizer on.
+// is, and no matter who has put the finalizer on.
 func TestTheEndOfAContractIsNotAnothers(t *testing.T) {
 	t.Parallel()
 	for _, whose := range []string{"the configuration's", "another Contract's"} {
