@@ -224,7 +224,7 @@ func TestWhatIsKeptOfObjects(t *testing.T) {
 }
 
 // A namespace concerns its own Contracts, and costs nothing for those of others: when the
-// driver starts it hears of all namespaces. The test is not parallel, because it counts.
+// driver starts it is told of all namespaces. The test is not parallel, because it counts.
 func TestWhatANamespaceCosts(t *testing.T) {
 	c := newCluster(t)
 	for i := range 2000 {

@@ -72,8 +72,8 @@ type Config struct {
 	Timeout time.Duration
 	// Recorder hears of it.
 	Recorder Recorder
-	// Again, which may be nil, hears of a record for which what is due could not be done
-	// because something is away. Without it, that waits for the next turn.
+	// Again is called with a record whose due work failed because a service or the API
+	// server is away. If it is nil, the work waits for the record's next turn.
 	Again func(key journal.Key)
 }
 
