@@ -132,7 +132,7 @@ func (t *team) unset(name string) {
 func (t *team) at(bucket string) (out string, err error) {
 	policy, err := t.client.GetBucketPolicy(t.ctx, &s3.GetBucketPolicyInput{Bucket: &bucket})
 	if err == nil {
-		out += aws.ToString(policy.Policy)
+		out += strings.ReplaceAll(aws.ToString(policy.Policy), bucket, "BUCKET") // whose name may hold any text
 	} else if !strings.Contains(err.Error(), "NoSuchBucketPolicy") {
 		return "", err
 	}
