@@ -47,9 +47,6 @@ type Config struct {
 	// TagsLater: CreateBucket takes no tags, so a bucket gets its mark when it is
 	// there.
 	TagsLater bool
-	// RefusesRepeat: CreateBucket is refused for a bucket that exists, also for its
-	// owner.
-	RefusesRepeat bool
 	// Placements: a bucket's place can be named with its region, as Ceph has it
 	// ("region:placement").
 	Placements bool
@@ -74,7 +71,6 @@ type Engine struct {
 	owner       string
 	needsPolicy bool
 	tagsLater   bool
-	refuses     bool
 	endpoint    cosi.Endpoint
 	accessKeyID string
 	features    *Features
@@ -102,7 +98,6 @@ func New(c Config) *Engine {
 		owner:       c.Owner,
 		needsPolicy: c.OwnerNeedsPolicy,
 		tagsLater:   c.TagsLater,
-		refuses:     c.RefusesRepeat,
 		endpoint:    c.Endpoint,
 		accessKeyID: c.Key.AccessKeyID,
 		features:    c.Features,
@@ -140,8 +135,8 @@ func (e *Engine) AccessKeyID() string { return e.accessKeyID }
 // before anything is made. A bucket that exists with the mark, left by an
 // attempt that did not finish, is configured too; one without it is a Conflict
 // and is left as it is. The mark is looked at also when the service says that the
-// bucket was made: some say so to the owner of one that was there before. Of one
-// that does not, the first look of a process shows that it keeps the mark.
+// bucket was made: some say so to the owner of one that was there before. Which do is
+// found out with the first bucket.
 // Mismatch if it exists in another region. Pending if the service has taken a
 // setting that it does not show yet: a repeat carries on.
 func (e *Engine) Create(ctx context.Context, name string, spec params.Bucket) error {
@@ -152,12 +147,13 @@ func (e *Engine) Create(ctx context.Context, name string, spec params.Bucket) er
 	if e.tagsLater {
 		return e.createUnmarked(ctx, name, spec)
 	}
-	_, err := e.s3.CreateBucket(ctx, e.createInput(name, spec))
+	in := e.createInput(name, spec)
+	_, err := e.s3.CreateBucket(ctx, in)
 	var owned *types.BucketAlreadyOwnedByYou
 	if err != nil && !errors.As(err, &owned) {
 		return classify(err, "CreateBucket")
 	}
-	if keeps, _ := e.features.has(e.endpoint.URL, "mark"); keeps && e.refuses && err == nil {
+	if proves, _ := e.features.has(e.endpoint.URL, e.proof()); proves && err == nil {
 		return e.writeAll(ctx, settings)
 	}
 	tags, tagErr := e.tagsOf(ctx, name)
@@ -168,7 +164,10 @@ func (e *Engine) Create(ctx context.Context, name string, spec params.Bucket) er
 		return fault.New(fault.Conflict, "it exists in the contract and was not made by this driver, or the storage keeps no tags; it is left alone: choose another name")
 	}
 	if err == nil { // CreateBucket has set the tags
-		e.features.learn(e.endpoint.URL, "mark", true)
+		if _, known := e.features.has(e.endpoint.URL, e.proof()); !known {
+			_, err := e.s3.CreateBucket(ctx, in) // which changes nothing of a bucket that is as new
+			e.features.learn(e.endpoint.URL, e.proof(), errors.As(err, &owned))
+		}
 		return e.writeAll(ctx, settings)
 	}
 	if err := e.sameRegion(ctx, name); err != nil {
@@ -177,6 +176,11 @@ func (e *Engine) Create(ctx context.Context, name string, spec params.Bucket) er
 	_, err = e.writeDiffering(ctx, append(settings, e.tagging(name, e.marked(spec.Tags), nil, tags)))
 	return err
 }
+
+// proof is the feature of an endpoint whose answer to CreateBucket proves that the bucket
+// is new and has its mark: it keeps the tags, and refuses to create a bucket that exists
+// for its owner, too. S3 does so in all regions but us-east-1 (API reference, CreateBucket).
+func (e *Engine) proof() string { return "a proof that a bucket is new, in " + e.endpoint.Region }
 
 // createInput is the request that makes a bucket.
 func (e *Engine) createInput(name string, spec params.Bucket) *s3.CreateBucketInput {

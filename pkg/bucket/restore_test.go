@@ -3,7 +3,6 @@ package bucket_test
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"testing"
 
@@ -11,13 +10,12 @@ import (
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/params"
-	"github.com/contract-cosi/contract-cosi-driver/pkg/secret"
 )
 
 // refusing is a service with one marked bucket, of which it refuses to tell some parts.
 func refusing(t *testing.T, parts ...string) *bucket.Engine {
 	t.Helper()
-	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return at(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		switch {
 		case slices.ContainsFunc(parts, q.Has):
@@ -32,11 +30,6 @@ func refusing(t *testing.T, parts ...string) *bucket.Engine {
 			_, _ = fmt.Fprint(w, "<Error><Code>NotImplemented</Code></Error>")
 		}
 	}))
-	t.Cleanup(service.Close)
-	return bucket.New(bucket.Config{
-		Endpoint: cosi.Endpoint{URL: service.URL, Region: "r"}, Key: secret.KeyPair{AccessKeyID: "access", SecretAccessKey: secret.New("secret-of-it")}, Owner: "o",
-		HTTP: service.Client(), Observe: func(string, error) {},
-	})
 }
 
 // What is to go and cannot be read is not gone.

@@ -188,9 +188,6 @@ type Capabilities struct {
 	// TagsLater: a bucket takes tags when it is there, and none with the request
 	// that makes it.
 	TagsLater bool
-	// RefusesRepeat: a bucket that exists is never created again, not even for its owner,
-	// so an answer that one was made needs no look at whose it is.
-	RefusesRepeat bool
 	// Placements: a bucket's place can be named with its region.
 	Placements bool
 	// Suspend: a contract can be suspended.

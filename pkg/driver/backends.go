@@ -91,7 +91,7 @@ func newBackend(ctx context.Context, b config.Backend, owner string, m *metrics.
 		Engine: func(at cosi.Endpoint, key secret.KeyPair, contract string) *bucket.Engine {
 			return bucket.New(bucket.Config{
 				Endpoint: at, Key: key, Owner: service.Mark(contract), Contract: contract, Bounder: service, HTTP: parts.HTTP, Observe: observe, Features: features, Deletions: deletions,
-				OwnerNeedsPolicy: can.OwnerNeedsPolicy, TagsLater: can.TagsLater, RefusesRepeat: can.RefusesRepeat, Placements: can.Placements,
+				OwnerNeedsPolicy: can.OwnerNeedsPolicy, TagsLater: can.TagsLater, Placements: can.Placements,
 			})
 		},
 	}, nil

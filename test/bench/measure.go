@@ -340,6 +340,7 @@ type results struct {
 	Services  []*service `json:"services"`
 	BinaryMiB float64    `json:"binaryMiB"`
 	StartMS   float64    `json:"startMs"`
+	HopMS     float64    `json:"hopMs"`
 	IdleMiB   float64    `json:"idleMiB"`
 	IdleCPU   float64    `json:"idleCpu"` // of a core
 }
@@ -394,7 +395,10 @@ func (r *results) measureProcess(ctx context.Context, dir, program string) error
 		return err
 	}
 	r.IdleCPU = (last - first).Seconds() / idle.Seconds()
-	r.IdleMiB, err = resident(driver.PID())
+	if r.IdleMiB, err = resident(driver.PID()); err != nil {
+		return err
+	}
+	r.HopMS, err = hop(ctx, driver.Conn)
 	return err
 }
 
@@ -432,6 +436,20 @@ func starts(ctx context.Context, program, dir, config string) (float64, error) {
 		if err := cmd.Wait(); err != nil {
 			return 0, err
 		}
+	}
+	return quantile(times, .5), nil
+}
+
+// hop is the median time of a call over the socket that does nothing.
+func hop(ctx context.Context, conn *grpc.ClientConn) (float64, error) {
+	const n = 2000
+	times := make([]time.Duration, n)
+	for i := range times {
+		start := time.Now()
+		if _, err := cosiproto.NewIdentityClient(conn).DriverGetInfo(ctx, &cosiproto.DriverGetInfoRequest{}); err != nil {
+			return 0, err
+		}
+		times[i] = time.Since(start)
 	}
 	return quantile(times, .5), nil
 }
@@ -540,6 +558,7 @@ func (r *results) table() string {
 	}
 	row("driver, stripped", "%.1f MiB", r.BinaryMiB, maxBinaryMiB, false)
 	row("start to first DriverGetInfo", "%.0f ms", r.StartMS, float64(maxStart.Milliseconds()), false)
+	p("| a call that does nothing (DriverGetInfo), at concurrency 1 | %.2f ms | |\n", r.HopMS)
 	row("resident memory, idle", "%.1f MiB", r.IdleMiB, maxIdleMiB, false)
 	row("processor, idle", "%.2f %% of a core", 100*r.IdleCPU, 0.1, false)
 	return b.String()

@@ -93,7 +93,7 @@ func newOwn(ctx context.Context, file string, r records) (*own, error) {
 	}
 	can := provider.Capabilities()
 	f.engine = bucket.New(bucket.Config{
-		Endpoint: f.endpoint, Key: f.key, Owner: c.Driver.Owner, OwnerNeedsPolicy: can.OwnerNeedsPolicy, TagsLater: can.TagsLater, RefusesRepeat: can.RefusesRepeat,
+		Endpoint: f.endpoint, Key: f.key, Owner: c.Driver.Owner, OwnerNeedsPolicy: can.OwnerNeedsPolicy, TagsLater: can.TagsLater,
 		HTTP: bare(), Observe: func(string, error) {},
 	})
 	return f, nil

@@ -31,7 +31,7 @@ var kinds = map[string]struct {
 	most
 }{
 	"versitygw": {settings: "adminURL", open: newVersityGW, most: most{create: 1, again: 1, grant: 4, repeat: 1, revoke: 3, unbucket: 1, further: 3}},
-	"iam":       {settings: "url", open: newIAM, most: most{create: 2, again: 1, grant: 4 + 1, repeat: 2, revoke: 4, unbucket: 2}},
+	"iam":       {settings: "url", open: newIAM, most: most{create: 1, again: 1, grant: 4 + 1, repeat: 2, revoke: 4, unbucket: 2}},
 	"rgw":       {settings: "adminURL", open: newRGW, most: most{create: 3, again: 1, grant: 3, repeat: 2, revoke: 1, unbucket: 1}},
 }
 

@@ -89,6 +89,9 @@ func startVersityGW(ctx context.Context, kind, dir string) (*Storage, error) {
 		s.API, admin = g.IAM, "url"
 	}
 	s.section = gatewaySection(kind, admin, VersityGWRegion, g.CredentialsFile)
+	if kind == "iam" { // which is one process
+		s.section = strings.Replace(s.section, "{", "{settleTime: 0s, ", 1)
+	}
 	return s, nil
 }
 

@@ -268,7 +268,7 @@ func (t *tenant) use(pair secret.KeyPair) {
 	t.engine = bucket.New(bucket.Config{
 		Endpoint: t.Endpoints[0], Key: pair, Owner: mark, HTTP: http.DefaultClient, Observe: func(string, error) {},
 		Contract: t.Name, Bounder: t.Provider.(contract.Bounder), // the portable type is one for every provider
-		OwnerNeedsPolicy: t.Provider.Capabilities().OwnerNeedsPolicy, TagsLater: t.Provider.Capabilities().TagsLater, RefusesRepeat: t.Provider.Capabilities().RefusesRepeat,
+		OwnerNeedsPolicy: t.Provider.Capabilities().OwnerNeedsPolicy, TagsLater: t.Provider.Capabilities().TagsLater,
 	})
 }
 

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -121,6 +123,38 @@ func account(path string, storage http.HandlerFunc) http.HandlerFunc {
 }
 
 const contractPath = "/contract-cosi/team/contract-administration/"
+
+// Of a service whose settleTime is 0s no fresh key is tried, of one without it is.
+func TestKeysOfAServiceThatTakesThemAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		settleTime *time.Duration
+		looks      int32
+	}{"0s": {new(time.Duration), 0}, "no settleTime": {nil, 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var looks atomic.Int32
+			service := httptest.NewServer(account(contractPath, func(w http.ResponseWriter, _ *http.Request) {
+				looks.Add(1)
+				_, _ = fmt.Fprint(w, "<ListAllMyBucketsResult/>")
+			}))
+			t.Cleanup(service.Close)
+			file := filepath.Join(t.TempDir(), "key")
+			must(t, os.WriteFile(file, []byte("aws_access_key_id = AK\naws_secret_access_key = secret-of-it\n"), 0o600))
+			settings := iam.Settings{
+				URL: service.URL, Region: "us-east-1", Endpoints: contract.Endpoints{{Region: "r", URL: service.URL}}, Path: "/contract-cosi/",
+				CredentialsFile: file, MaxKeys: 2, MaxPolicyBytes: 2048, SettleTime: c.settleTime,
+			}
+			p, err := settings.Open(contract.Parts{
+				HTTP: transport.Bounded(&http.Transport{}), Observe: func(string, error) {}, Changed: func(string) func(error) { return func(error) {} },
+			})
+			must(t, err)
+			if _, err := p.IssueKey(t.Context(), contract.IssueKeyRequest{Contract: "team", Slot: cosi.ContractSlot}); err != nil || looks.Load() != c.looks {
+				t.Errorf("after %d looks: %v", looks.Load(), err)
+			}
+		})
+	}
+}
 
 // A key is handed out when the storage takes it, and not before.
 func TestPropagationIsWaitedFor(t *testing.T) {

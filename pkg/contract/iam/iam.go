@@ -12,7 +12,7 @@
 // tells the contracts' buckets apart by its mark on them, and a user's objects
 // are the account's. A secret is told once: a key whose answer was lost is an
 // orphan, which the next IssueKey removes. IAM is consistent eventually, so a
-// key is handed out when the storage takes it.
+// key is handed out when the storage takes it, unless the service is said to take it at once.
 package iam
 
 import (
@@ -64,8 +64,10 @@ type Config struct {
 	MaxPolicyBytes int
 	// MaxKeys is how many keys a user can have.
 	MaxKeys int
-	// Settles is how long the service takes until a change holds everywhere.
+	// Settles is how long the service takes until a change holds everywhere, and AtOnce
+	// says that it takes no time.
 	Settles time.Duration
+	AtOnce  bool
 	// HTTP carries the calls.
 	HTTP *http.Client
 	// Observe is told of every call that was tried, with the outcome.

@@ -41,8 +41,9 @@ type Settings struct {
 	Path string `yaml:"path,omitempty"`
 	// PermissionsBoundary is the ARN of a policy that bounds every user.
 	PermissionsBoundary string `yaml:"permissionsBoundary,omitempty"`
-	// SettleTime is how long the service needs until a change holds everywhere.
-	SettleTime time.Duration `yaml:"settleTime,omitempty"`
+	// SettleTime is how long the service needs until a change holds everywhere. With 0s
+	// no fresh key is tried before it is handed out.
+	SettleTime *time.Duration `yaml:"settleTime,omitempty"`
 	// MaxKeys is how many keys a user can have; 2 by default.
 	MaxKeys int `yaml:"maxKeys,omitempty" jsonschema:"minimum=0"`
 	// MaxPolicyBytes is the longest inline policy of a user; 2048 by default.
@@ -117,7 +118,14 @@ func (s *Settings) Load(from settings.Section) {
 	if s.MaxPolicyBytes < 256 {
 		from.At("maxPolicyBytes").Faultf("%d is less than the 256 that a policy needs", s.MaxPolicyBytes)
 	}
-	from.At("settleTime").Between(s.SettleTime, 0, contract.MaxSettleTime)
+	from.At("settleTime").Between(s.settles(), 0, contract.MaxSettleTime)
+}
+
+func (s *Settings) settles() time.Duration {
+	if s.SettleTime == nil {
+		return 0
+	}
+	return *s.SettleTime
 }
 
 // roles are those that are given, by their names in the settings.
@@ -184,7 +192,7 @@ func (s *Settings) Open(p contract.Parts) (contract.Provider, error) {
 			Version: s.Dialect.Version, ActionPrefix: s.Dialect.ActionPrefix, ResourcePrefix: s.Dialect.ResourcePrefix,
 			SourceAddressKey: known(s.Dialect.SourceAddressKey), PrefixKey: known(s.Dialect.PrefixKey),
 		},
-		MaxPolicyBytes: s.MaxPolicyBytes, MaxKeys: s.MaxKeys, Settles: s.SettleTime, HTTP: p.HTTP, Observe: p.Observe,
+		MaxPolicyBytes: s.MaxPolicyBytes, MaxKeys: s.MaxKeys, Settles: s.settles(), AtOnce: s.SettleTime != nil && *s.SettleTime == 0, HTTP: p.HTTP, Observe: p.Observe,
 	}
 	if s.CredentialsDir != "" {
 		ring := &keyRing{dir: s.CredentialsDir, changed: p.Changed("credentials"), keys: map[string]*reload.File[secret.KeyPair]{}}

@@ -27,9 +27,12 @@ const (
 	rarestLook = time.Second
 )
 
-// accepted waits until the storage takes a fresh key. Unavailable if it does
-// not in the time that it needs to settle.
+// accepted waits until the storage takes a fresh key, where it may need time to settle.
+// Unavailable if it does not in that time.
 func (p *Provider) accepted(ctx context.Context, pair secret.KeyPair, req contract.IssueKeyRequest) error {
+	if p.AtOnce {
+		return nil
+	}
 	deadline := time.Now().Add(p.Settles)
 	wait := firstLook
 	for {

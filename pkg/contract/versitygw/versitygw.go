@@ -91,7 +91,7 @@ func New(c Config) *Provider {
 func (p *Provider) Capabilities() contract.Capabilities {
 	return contract.Capabilities{
 		ScopeBy: contract.ScopeByBucketPolicy, SourceAddresses: true, SeveralBuckets: true,
-		ChosenKeys: true, OwnerNeedsPolicy: true, RefusesRepeat: true, Settles: p.settles,
+		ChosenKeys: true, OwnerNeedsPolicy: true, Settles: p.settles,
 	}
 }
 
