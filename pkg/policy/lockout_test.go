@@ -85,15 +85,21 @@ func deniesDriver(text, action string, names ...string) bool {
 	if json.Unmarshal([]byte(text), &doc) != nil {
 		return false
 	}
-	var like func(pattern, text string) bool
-	like = func(pattern, text string) bool {
-		switch {
-		case pattern == "":
-			return text == ""
-		case pattern[0] == '*':
-			return like(pattern[1:], text) || text != "" && like(pattern, text[1:])
+	like := func(pattern, text string) bool {
+		ends := make([]bool, len(text)+1) // where in the text what there was of the pattern can end
+		ends[0] = true
+		for p := range []byte(pattern) {
+			next := make([]bool, len(ends))
+			for i := range next {
+				if pattern[p] == '*' {
+					next[i] = ends[i] || i > 0 && next[i-1]
+				} else {
+					next[i] = i > 0 && ends[i-1] && (pattern[p] == '?' || strings.EqualFold(pattern[p:p+1], text[i-1:i]))
+				}
+			}
+			ends = next
 		}
-		return text != "" && (pattern[0] == '?' || strings.EqualFold(pattern[:1], text[:1])) && like(pattern[1:], text[1:])
+		return ends[len(text)]
 	}
 	reaches := func(yes, no string, is func(pattern string) bool) bool {
 		return yes != "" && is(yes) || no != "" && !is(no)
@@ -112,6 +118,7 @@ func FuzzLocksOut(f *testing.F) {
 	f.Add("Deny", "*", "s3:*", "*", uint8(0))
 	f.Add("Deny", "KEY", "s3:Get*", "arn:aws:s3:::da*a", uint8(1))
 	f.Add("Deny", "KEY", "s3:Get[a]", "arn:aws:s3:::data/*", uint8(6))
+	f.Add("Deny", "KEY", strings.Repeat("*", 20)+"x", "*", uint8(1))
 	f.Fuzz(func(t *testing.T, effect, principal, action, resource string, not uint8) {
 		checkLocksOut(t, effect, principal, action, resource, not)
 	})
