@@ -48,7 +48,7 @@ func run(ctx context.Context) error {
 	config := &embedgw.Config{
 		RootUserAccess: *access, RootUserSecret: secret, Ports: []string{*s3},
 		MaxConnections: limit, MaxRequests: limit, MultipartMaxParts: 10000, KeepAlive: true, Quiet: true,
-		IAMCacheTTL: 120, IAMCachePrune: 3600, // the command's defaults; 0 keeps a processor busy with pruning
+		IAMCacheDisable: true, // 1.8.0 finds accounts in it by strings that later requests overwrite
 	}
 	ended := make(chan error, 2)
 	if *iam == "" {
