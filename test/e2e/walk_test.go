@@ -76,7 +76,7 @@ func randomWalk(s *scenario) {
 		})
 	}
 	s.until("without classes", func() error {
-		return s.none("bucketclasses,bucketaccessclasses", "-l", "contract-cosi.github.io/namespace in (walk-blue, walk-red)")
+		return s.none("bucketclasses,bucketaccessclasses", "-l", "contract-cosi.github.io/namespace")
 	})
 }
 
