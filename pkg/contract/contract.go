@@ -102,7 +102,8 @@ type Bounder interface {
 	// BucketUse reads one bucket of a contract. NotFound if there is none.
 	BucketUse(ctx context.Context, contract, bucket string) (BucketUse, error)
 	// BucketUses reads all buckets of a contract, with one call for the whole list or
-	// for a page of it. NotFound if there is no such contract, where the service tells.
+	// for a page of it; a bucket can be on two pages. NotFound if there is no such
+	// contract, where the service tells.
 	BucketUses(ctx context.Context, contract string) ([]BucketUse, error)
 	// BoundBucket gives a bucket of a contract these bounds and no others; what it
 	// holds beyond them stays. NotFound if there is no such bucket.

@@ -1,11 +1,13 @@
 package metrics
 
 import (
+	"bufio"
 	"cmp"
+	"fmt"
+	"io"
 	"slices"
+	"strings"
 	"sync"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 )
@@ -32,11 +34,10 @@ func (b BucketUse) fullness() float64 {
 // fullest are, then the largest.
 const maxBuckets = 10_000
 
-// contents is a collector of what buckets hold, as each contract was last asked. It
-// tells nothing while another driver is the writer, which then asks.
+// contents are what buckets hold, as each contract was last asked. They are told of only
+// by the writer, which asks.
 type contents struct {
-	writes                                        func() bool
-	bytes, objects, maxBytes, maxObjects, leftOut *prometheus.Desc
+	writes func() bool
 
 	mu  sync.Mutex
 	all map[cosi.ContractID]*measured
@@ -48,19 +49,7 @@ type measured struct {
 }
 
 func newContents() *contents {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
-	}
-	of := []string{"backend", "contract", "bucket", "namespace", "claim"}
-	return &contents{
-		writes:     func() bool { return true },
-		bytes:      desc("bucket_bytes", "Bytes in a bucket, as its service counts them, when the driver last asked (once in drift.interval).", of...),
-		objects:    desc("bucket_objects", "Objects in a bucket, old versions among them, when the driver last asked.", of...),
-		maxBytes:   desc("bucket_max_bytes", "How many bytes a bucket may hold (maxBytes).", of...),
-		maxObjects: desc("bucket_max_objects", "How many objects a bucket may hold (maxObjects).", of...),
-		leftOut:    desc("buckets_left_out", "Buckets that the metrics of single buckets leave out: there are too many, and these are the least full."),
-		all:        map[cosi.ContractID]*measured{},
-	}
+	return &contents{writes: func() bool { return true }, all: map[cosi.ContractID]*measured{}}
 }
 
 // BucketsMeasured takes what the buckets of a contract hold in place of what they held.
@@ -83,51 +72,69 @@ func (c *contents) passed() {
 	}
 }
 
-// Describe implements prometheus.Collector.
-func (c *contents) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{c.bytes, c.objects, c.maxBytes, c.maxObjects, c.leftOut} {
-		to <- desc
-	}
+// told is a bucket that is told of.
+type told struct {
+	contract cosi.ContractID
+	*BucketUse
 }
 
-// Collect implements prometheus.Collector.
-func (c *contents) Collect(to chan<- prometheus.Metric) {
-	if !c.writes() {
-		return
-	}
-	type told struct {
-		id cosi.ContractID
-		BucketUse
-	}
-	var all []told
+// fullest are the buckets to tell of, and how many are left out.
+func (c *contents) fullest() (all []told, left int) {
 	c.mu.Lock()
 	for id, m := range c.all {
-		for _, b := range m.buckets {
-			all = append(all, told{id, b})
+		for i := range m.buckets {
+			all = append(all, told{id, &m.buckets[i]})
 		}
 	}
 	c.mu.Unlock()
-	left := max(0, len(all)-maxBuckets)
-	if left > 0 {
-		bytes := func(b BucketUse) int64 {
-			if b.Bytes == nil {
-				return 0
-			}
-			return *b.Bytes
-		}
-		slices.SortFunc(all, func(x, y told) int {
-			return cmp.Or(cmp.Compare(y.fullness(), x.fullness()), cmp.Compare(bytes(y.BucketUse), bytes(x.BucketUse)), cmp.Compare(x.Bucket, y.Bucket))
-		})
+	if left = len(all) - maxBuckets; left <= 0 {
+		return all, 0
 	}
-	for _, b := range all[:len(all)-left] {
-		for _, gauge := range []struct {
-			desc  *prometheus.Desc
-			value *int64
-		}{{c.bytes, b.Bytes}, {c.objects, b.Objects}, {c.maxBytes, b.MaxBytes}, {c.maxObjects, b.MaxObjects}} {
-			if gauge.value != nil {
-				to <- prometheus.MustNewConstMetric(gauge.desc, prometheus.GaugeValue, float64(*gauge.value), b.id.Backend, b.id.Contract, b.Bucket, b.Namespace, b.Claim)
+	bytes := func(b told) int64 {
+		if b.Bytes == nil {
+			return 0
+		}
+		return *b.Bytes
+	}
+	slices.SortFunc(all, func(x, y told) int {
+		return cmp.Or(cmp.Compare(y.fullness(), x.fullness()), cmp.Compare(bytes(y), bytes(x)), cmp.Compare(x.Bucket, y.Bucket))
+	})
+	return all[:maxBuckets], left
+}
+
+// write tells of the buckets in Prometheus' text format, as the registry would, which
+// would first hold all of these tens of thousands of series in memory.
+func (c *contents) write(to io.Writer) error {
+	if !c.writes() {
+		return nil
+	}
+	all, left := c.fullest()
+	out := bufio.NewWriter(to)
+	escape := strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
+	label := func(value string) string {
+		return `"` + escape.Replace(strings.ToValidUTF8(value, "\uFFFD")) + `"` // a bucket's name is what a service says
+	}
+	family := func(name, help string) {
+		_, _ = fmt.Fprintf(out, "# HELP %[1]s_%[2]s %[3]s\n# TYPE %[1]s_%[2]s gauge\n", namespace, name, help)
+	}
+	for _, gauge := range []struct {
+		name, help string
+		value      func(*BucketUse) *int64
+	}{
+		{"bucket_bytes", "Bytes in a bucket, as its service counts them, when the driver last asked (once in drift.interval).", func(b *BucketUse) *int64 { return b.Bytes }},
+		{"bucket_objects", "Objects in a bucket, old versions among them, when the driver last asked.", func(b *BucketUse) *int64 { return b.Objects }},
+		{"bucket_max_bytes", "How many bytes a bucket may hold (maxBytes).", func(b *BucketUse) *int64 { return b.MaxBytes }},
+		{"bucket_max_objects", "How many objects a bucket may hold (maxObjects).", func(b *BucketUse) *int64 { return b.MaxObjects }},
+	} {
+		family(gauge.name, gauge.help)
+		for _, b := range all {
+			if n := gauge.value(b.BucketUse); n != nil {
+				_, _ = fmt.Fprintf(out, "%s_%s{backend=%s,bucket=%s,claim=%s,contract=%s,namespace=%s} %d\n", namespace, gauge.name,
+					label(b.contract.Backend), label(b.Bucket), label(b.Claim), label(b.contract.Contract), label(b.Namespace), *n)
 			}
 		}
 	}
-	to <- prometheus.MustNewConstMetric(c.leftOut, prometheus.GaugeValue, float64(left))
+	family("buckets_left_out", "Buckets that the metrics of single buckets leave out: there are too many, and these are the least full.")
+	_, _ = fmt.Fprintf(out, "%s_buckets_left_out %d\n", namespace, left)
+	return out.Flush() // a bufio.Writer keeps its first error
 }

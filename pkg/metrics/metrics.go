@@ -8,14 +8,18 @@
 package metrics
 
 import (
+	"compress/gzip"
 	"context"
+	"io"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/fault"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
@@ -154,7 +158,7 @@ func New() *Metrics {
 			Help: "Calls tried at the Kubernetes API server for the Secrets of applications, or of the command deliver in the driver's place, by call and outcome.",
 		}, []string{"call", "outcome"}),
 	}
-	m.registry.MustRegister(m.build, m.up, m.ready, m.use, m.contents, m.rpcs, m.panics, m.backend, m.requests, m.journal, m.calls, m.repairs, m.changes, m.reloads, m.looks,
+	m.registry.MustRegister(m.build, m.up, m.ready, m.use, m.rpcs, m.panics, m.backend, m.requests, m.journal, m.calls, m.repairs, m.changes, m.reloads, m.looks,
 		m.findings, m.pass, m.interval, m.rotates, m.leases, m.asked, m.events, m.objects, m.secrets, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for vec, values := range map[*prometheus.CounterVec][][]string{
 		m.journal: {{"create", "ok"}, {"update", "ok"}, {"delete", "ok"}},
@@ -302,9 +306,29 @@ func (m *Metrics) DriftEvery(interval time.Duration) { m.interval.Set(interval.S
 // Rotated records a step in the rotation of a key.
 func (m *Metrics) Rotated(step string) { m.rotates.WithLabelValues(step).Inc() }
 
-// Handler serves the metrics.
+// Handler serves the metrics in Prometheus' text format.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		families, err := m.registry.Gather()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", string(expfmt.NewFormat(expfmt.TypeTextPlain)))
+		to := io.Writer(w)
+		if slices.Contains(strings.Split(strings.ReplaceAll(r.Header.Get("Accept-Encoding"), " ", ""), ","), "gzip") {
+			w.Header().Set("Content-Encoding", "gzip")
+			compressed := gzip.NewWriter(w)
+			defer func() { _ = compressed.Close() }()
+			to = compressed
+		}
+		for _, family := range families {
+			if _, err := expfmt.MetricFamilyToText(to, family); err != nil {
+				return // who asked is gone
+			}
+		}
+		_ = m.contents.write(to)
+	})
 }
 
 func number(yes bool) float64 {

@@ -1,13 +1,18 @@
 package metrics_test
 
 import (
+	"compress/gzip"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 
 	"github.com/contract-cosi/contract-cosi-driver/pkg/cosi"
 	"github.com/contract-cosi/contract-cosi-driver/pkg/journal"
@@ -123,6 +128,43 @@ func TestBuckets(t *testing.T) {
 	has(t, text, `contract_cosi_bucket_bytes{backend="main",bucket="photos",claim="",contract="blue",namespace=""} 6`)
 	if strings.Contains(text, `contract="red"`) || strings.Contains(text, `bucket="gone"`) {
 		t.Error("what is gone is told")
+	}
+}
+
+// What a service calls a bucket does not break the page, which any parser of the format
+// reads, compressed or not.
+func TestPageIsWellFormed(t *testing.T) {
+	t.Parallel()
+	m, n := metrics.New(), int64(5)
+	hostile := "a\"} 1\n\\b\xff"
+	m.BucketsMeasured(cosi.ContractID{Backend: "main", Contract: "blue"}, []metrics.BucketUse{{Bucket: hostile, Bytes: &n}, {Bucket: "photos", Bytes: &n, MaxBytes: &n}})
+	for _, encoding := range []string{"", "gzip", "br, gzip", "br"} {
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
+		request.Header.Set("Accept-Encoding", encoding)
+		request.Header.Set("Accept", "application/vnd.google.protobuf, application/openmetrics-text")
+		answer := httptest.NewRecorder()
+		m.Handler().ServeHTTP(answer, request)
+		var body io.Reader = answer.Body
+		if compressed := strings.Contains(encoding, "gzip"); compressed != (answer.Header().Get("Content-Encoding") == "gzip") {
+			t.Fatalf("to %q it answers %q", encoding, answer.Header().Get("Content-Encoding"))
+		} else if compressed {
+			var err error
+			if body, err = gzip.NewReader(body); err != nil {
+				t.Fatal(err)
+			}
+		}
+		parser := expfmt.NewTextParser(model.UTF8Validation)
+		families, err := parser.TextToMetricFamilies(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := families["contract_cosi_bucket_bytes"].GetMetric()
+		if len(told) != 2 || told[0].GetGauge().GetValue() != 5 || told[0].GetLabel()[1].GetValue() != "a\"} 1\n\\b\uFFFD" {
+			t.Errorf("told %v", told)
+		}
+		if got := answer.Header().Get("Content-Type"); families["go_goroutines"] == nil || got != "text/plain; version=0.0.4; charset=utf-8" {
+			t.Errorf("content type %q, and %d families", got, len(families))
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -52,6 +53,8 @@ func (p *Provisioner) measure(ctx context.Context, id cosi.ContractID, read func
 		return nil, false, nil
 	}
 	slices.Sort(ours)
+	slices.SortFunc(all, func(a, b contract.BucketUse) int { return cmp.Compare(a.Bucket, b.Bucket) })
+	all = slices.CompactFunc(all, func(a, b contract.BucketUse) bool { return a.Bucket == b.Bucket }) // a bucket can be on two pages of a list
 	return slices.DeleteFunc(all, func(u contract.BucketUse) bool { _, is := slices.BinarySearch(ours, u.Bucket); return !is }), err == nil, err
 }
 

@@ -48,7 +48,8 @@ func TestQuotaFollowsItsClass(t *testing.T) {
 }
 
 // A contract's buckets are measured with one call, whatever their number, and none if
-// it has none; a bucket that is not the driver's is not told of.
+// it has none; a bucket that is not the driver's is not told of, and one that is listed
+// twice is told of once, as the metrics of a bucket can be.
 func TestMeasureContract(t *testing.T) {
 	t.Parallel()
 	in(t, memory.Chosen, false, func(w *world, p *process) {

@@ -348,6 +348,9 @@ func (p *provider) BucketUses(ctx context.Context, name string) (out []contract.
 				out = append(out, b.use(bucket))
 			}
 		}
+		if len(out) > 0 { // as where a list in pages changes while it is read
+			out = append(out, out[0])
+		}
 		return nil
 	})
 	return out, err
