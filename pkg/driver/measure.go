@@ -43,7 +43,7 @@ func (m *meter) Measured(ctx context.Context, id cosi.ContractID, all []contract
 		before = m.before[id]
 	}
 	m.mu.Unlock()
-	known := make(map[string]claimed, len(all))
+	known := map[string]claimed{}
 	out := make([]metrics.BucketUse, len(all))
 	for i, use := range all {
 		of, is := before[use.Bucket]

@@ -20,10 +20,19 @@ func S3(at cosi.Endpoint, pair secret.KeyPair, client *http.Client, change ...fu
 	return s3.New(s3.Options{
 		BaseEndpoint: &at.URL, Region: at.Region, UsePathStyle: at.PathStyle, HTTPClient: client,
 		Credentials: Key(pair), APIOptions: []func(*middleware.Stack) error{Said(pair)},
+		// The driver makes no directory buckets, and each client would have a cache for their sessions.
+		ExpressCredentials: noSessions{}, DisableS3ExpressSessionAuth: aws.Bool(true),
 		// Services other than AWS know no checksum trailers.
 		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
 		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
 	}, change...)
+}
+
+type noSessions struct{}
+
+// Retrieve implements [s3.ExpressCredentialsProvider].
+func (noSessions) Retrieve(context.Context, string) (aws.Credentials, error) {
+	return aws.Credentials{}, errors.New("directory buckets are not supported")
 }
 
 // Key is a pair as the AWS SDK takes it.
