@@ -120,8 +120,8 @@ scale: build ## measure a driver with 10,000 buckets and 20,000 keys; with KUBEC
 OBJECTS ?= 2000
 
 .PHONY: bench-empty
-bench-empty: build ## measure the deletion of a full bucket beside a bare loop, with OBJECTS (2000) of 3 versions
-	@$(GO) run ./test/bench/empty -objects $(OBJECTS)
+bench-empty: build ## measure the deletion of a full bucket beside a bare loop at each service, with OBJECTS (2000) of 3 versions; with SERVICES=contractapi,rgw only at these
+	@$(GO) run ./test/bench/empty -objects $(OBJECTS) $(if $(SERVICES),-services $(SERVICES))
 
 .PHONY: bench-fair
 bench-fair: build ## measure the calls of other tenants while one has 5,000 claims at a service that takes 10 s for each call

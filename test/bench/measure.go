@@ -175,7 +175,7 @@ func (o options) measure(ctx context.Context, out io.Writer, program, kind, dir 
 		s.CPU[op] = float64(d.Microseconds()) / 1000 / float64(rounds*o.parallel)
 	}
 	s.GrantP99 = quantile(grants, .99)
-	if s.LiveMiB, err = resident(pid); err != nil {
+	if s.LiveMiB, err = harness.Memory(pid, "VmRSS"); err != nil {
 		return nil, err
 	}
 	for _, other := range s.Sides[:len(s.Sides)-1] {
@@ -395,7 +395,7 @@ func (r *results) measureProcess(ctx context.Context, dir, program string) error
 		return err
 	}
 	r.IdleCPU = (last - first).Seconds() / idle.Seconds()
-	if r.IdleMiB, err = resident(driver.PID()); err != nil {
+	if r.IdleMiB, err = harness.Memory(driver.PID(), "VmRSS"); err != nil {
 		return err
 	}
 	r.HopMS, err = hop(ctx, driver.Conn)
@@ -472,21 +472,6 @@ func cpu(pid int) (time.Duration, error) {
 		ticks += n
 	}
 	return time.Duration(ticks) * 10 * time.Millisecond, nil
-}
-
-// resident is the memory of a process in MiB.
-func resident(pid int) (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "VmRSS:" {
-			kib, err := strconv.ParseFloat(fields[1], 64)
-			return kib / 1024, err
-		}
-	}
-	return 0, errors.New("no VmRSS")
 }
 
 // quantile is in ms.

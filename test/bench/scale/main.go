@@ -17,7 +17,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -211,38 +210,6 @@ func (w *world) round(ctx context.Context, round int) (time.Duration, error) {
 	return sum, nil
 }
 
-// memory is what the kernel says of a process, in MiB.
-func memory(pid int, field string) (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == field+":" {
-			kib, err := strconv.ParseFloat(fields[1], 64)
-			return kib / 1024, err
-		}
-	}
-	return 0, errors.New("no " + field)
-}
-
-// adds returns how far a process's memory rises above what it has, while
-// something is done. The high-water mark is reset first (proc_pid_clear_refs(5)).
-func adds(pid int, do func() error) (float64, error) {
-	before, err := memory(pid, "VmRSS")
-	if err == nil {
-		err = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
-	}
-	if err == nil {
-		err = do()
-	}
-	if err != nil {
-		return 0, err
-	}
-	peak, err := memory(pid, "VmHWM")
-	return peak - before, err
-}
-
 // rewrites opens the journal of a driver that is stopped, and writes to it until it
 // has been rewritten some times. It returns by how much the longest call took more then
 // than otherwise, as the median of the times.
@@ -360,7 +327,7 @@ func run(ctx context.Context, out io.Writer, o options) error {
 		return err
 	}
 	_, _ = fmt.Fprintf(out, "| grants a second at concurrency %d | %.0f | |\n| 99th percentile of these grants | %d ms | |\n", callers, rate, p99.Milliseconds())
-	made, err := memory(large.driver.PID(), "VmRSS")
+	made, err := harness.Memory(large.driver.PID(), "VmRSS")
 	if err != nil {
 		return err
 	}
@@ -375,7 +342,7 @@ func run(ctx context.Context, out io.Writer, o options) error {
 				return err
 			}
 			row("start to ready", "%.0f ms", float64(took.Milliseconds()), float64(start.Milliseconds()))
-			peak, err := memory(large.driver.PID(), "VmHWM")
+			peak, err := harness.Memory(large.driver.PID(), "VmHWM")
 			row("resident memory, most during the start", "%.0f MiB", peak, maxMiB)
 			return err
 		}},
@@ -400,7 +367,7 @@ func run(ctx context.Context, out io.Writer, o options) error {
 				var progress string
 				var own float64
 				begun := time.Now()
-				added, err := adds(large.driver.PID(), func() (err error) { progress, own, err = large.list(ctx, args...); return err })
+				added, err := harness.Adds(large.driver.PID(), func() (err error) { progress, own, err = large.list(ctx, args...); return err })
 				if err != nil {
 					return err
 				}
@@ -419,7 +386,7 @@ func run(ctx context.Context, out io.Writer, o options) error {
 				return err
 			}
 			begun := time.Now()
-			added, err := adds(large.driver.PID(), func() error { return large.passes(ctx) })
+			added, err := harness.Adds(large.driver.PID(), func() error { return large.passes(ctx) })
 			row(fmt.Sprintf("a pass of drift adds to the driver (%.0f s)", time.Since(begun).Seconds()), "%.0f MiB", added, maxAddedMiB)
 			return err
 		}},
