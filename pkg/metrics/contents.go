@@ -112,7 +112,7 @@ func (c *contents) write(to io.Writer) error {
 	out := bufio.NewWriter(to)
 	escape := strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 	label := func(value string) string {
-		return `"` + escape.Replace(strings.ToValidUTF8(value, "\uFFFD")) + `"` // a bucket's name is what a service says
+		return `"` + escape.Replace(strings.ToValidUTF8(value, "\uFFFD")) + `"` // others choose the names
 	}
 	family := func(name, help string) {
 		_, _ = fmt.Fprintf(out, "# HELP %[1]s_%[2]s %[3]s\n# TYPE %[1]s_%[2]s gauge\n", namespace, name, help)

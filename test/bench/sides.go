@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -135,6 +136,11 @@ func (f *own) call(ctx context.Context, op, name string) error {
 		id, _ := known.(string)
 		return f.provider.RevokeKey(ctx, contract.RevokeKeyRequest{Contract: ownContract, Slot: "ba-" + name, Scope: scope, Known: []string{id}, Exact: true})
 	case "delete":
+		if f.provider.Capabilities().SharedBuckets { // another contract's must not be deleted
+			if ours, err := f.engine.Ours(ctx, name); err != nil || !ours {
+				return cmp.Or(err, fmt.Errorf("bucket %s has no mark", name))
+			}
+		}
 		return f.engine.Delete(ctx, name)
 	}
 	return fmt.Errorf("no operation %s", op)
@@ -185,6 +191,11 @@ func (f *fewest) call(ctx context.Context, op, name string) error {
 		return f.grant(ctx, name, "ba-"+name)
 	case "revoke":
 		return f.revoke(ctx, name, "ba-"+name)
+	}
+	if f.kind == "iam" { // whose contracts share an account, so only the mark tells whose a bucket is
+		if _, err := f.s3.GetBucketTagging(ctx, &s3.GetBucketTaggingInput{Bucket: &name}); err != nil {
+			return err
+		}
 	}
 	_, err := f.s3.DeleteBucket(ctx, &s3.DeleteBucketInput{Bucket: &name})
 	return err
