@@ -64,7 +64,7 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	}
 	var table strings.Builder
 	var missed error
-	for _, kind := range strings.Split(o.services, ",") {
+	for kind := range strings.SplitSeq(o.services, ",") {
 		row, err := o.measure(ctx, out, filepath.Join(root, "bin", "contract-cosi-driver"), kind)
 		if err != nil {
 			return fmt.Errorf("%s: %w", kind, err)
@@ -179,12 +179,12 @@ func makeBucket(ctx context.Context, d *harness.Driver, name string) (bucket, er
 	if err != nil {
 		return bucket{}, err
 	}
-	granted, err := provisioner.DriverGrantBucketAccess(ctx, &cosiproto.DriverGrantBucketAccessRequest{BucketId: made.BucketId, Name: "ba-" + name, AuthenticationType: cosiproto.AuthenticationType_Key})
+	granted, err := provisioner.DriverGrantBucketAccess(ctx, &cosiproto.DriverGrantBucketAccessRequest{BucketId: made.GetBucketId(), Name: "ba-" + name, AuthenticationType: cosiproto.AuthenticationType_Key})
 	if err != nil {
 		return bucket{}, err
 	}
-	held := granted.Credentials["s3"].GetSecrets()
-	return bucket{made.BucketId, name, s3.New(s3.Options{
+	held := granted.GetCredentials()["s3"].GetSecrets()
+	return bucket{made.GetBucketId(), name, s3.New(s3.Options{
 		BaseEndpoint: aws.String(held["endpoint"]), Region: held["region"], UsePathStyle: true,
 		HTTPClient:  &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: writers}},
 		Credentials: credentials.NewStaticCredentialsProvider(held["accessKeyID"], held["accessSecretKey"], ""),
