@@ -130,7 +130,7 @@ func TestMetrics(t *testing.T) {
 	document, err := os.ReadFile(filepath.Join(root, "deploy", "operations.md"))
 	must(t, err)
 	var want, got []string
-	for _, m := range regexp.MustCompile(`(?:Name: |gauge\(|desc\()"([a-z_]+)"`).FindAllSubmatch(source, -1) {
+	for _, m := range regexp.MustCompile(`(?:Name: |gauge\(|desc\(|family\(|\t\{)"([a-z_]+)"`).FindAllSubmatch(source, -1) {
 		want = append(want, string(m[1]))
 	}
 	_, table, _ := strings.Cut(string(document), "\n## Metrics\n")
