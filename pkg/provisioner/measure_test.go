@@ -59,6 +59,7 @@ func TestMeasureContract(t *testing.T) {
 			w.service.PutObject(name, "key")
 		}
 		w.service.MakeBucket("foreign", team, "us-east-1")
+		w.service.ListTwice()
 		before := p.count.Load()
 		all, told, err := p.MeasureContract(w.ctx(), teamID)
 		var names []string
