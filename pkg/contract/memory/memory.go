@@ -349,8 +349,8 @@ func (p *provider) BucketUses(ctx context.Context, name string) (out []contract.
 				out = append(out, b.use(bucket))
 			}
 		}
-		if p.twice && len(out) > 0 {
-			out = append(out, out[0])
+		if p.twice {
+			out = append(out, out...)
 		}
 		return nil
 	})
@@ -370,7 +370,7 @@ func (p *provider) BoundBucket(ctx context.Context, name, bucket string, to cont
 
 // What follows is for a test that looks behind the service, or is its operator.
 
-// ListTwice lets lists have a bucket twice, as one in pages can that changes while it is read.
+// ListTwice lets lists have each bucket twice, as one in pages can that changes while it is read.
 func (s *Service) ListTwice() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
